@@ -15,9 +15,9 @@ use tests::payments::AFTER_THE_STORY;
 use tests::payments::{Like, Payer, Processor, Span, Standing, Switch, WEBHOOK, event};
 use tests::source::root;
 use tests::stores::{Durability, Postgres};
-use tests::{Answer, Gateway, Reply, Upstream};
+use tests::{Answer, Gate, Gateway, Reply, Upstream, chat};
 use weir_egress::webhook;
-use weir_ledger::verify::Extent;
+use weir_ledger::verify::{Extent, verify};
 use weir_ledger::{AccountId, Action, Credits};
 use weir_payments::events::EventType;
 use weir_payments::reconcile;
@@ -1080,6 +1080,64 @@ async fn what_is_spent_already_is_owed_and_the_next_credits_pay_for_it() {
         let standing = payer.standing(app).await;
         assert_eq!((standing.topup, standing.owed), (1_500, 0));
     })
+    .await;
+}
+
+/// A buyer cannot hold credits in long streams, take the payment back, and spend the credits when the streams end.
+#[tokio::test]
+async fn credits_held_during_a_dispute_cannot_be_spent_later() {
+    let upstream = Upstream::start().await;
+    on_each_database(
+        NOW,
+        |builder| builder.credits(0).upstream("scripted", &upstream),
+        async |gateway, _| {
+            let app = gateway.app();
+            let processor = Processor::new(gateway.stranger(), gateway.app());
+            let buyer = Payer(USER.to_owned());
+            let paid = buyer.payment_is("succeeded", "1", NOW, "p", "small");
+            processor.tell(&paid).await;
+            let bought = buyer.standing(app).await;
+            assert_eq!((bought.topup, bought.owed), (5_000, 0));
+            let all = bought.plan_credits + bought.topup;
+
+            // Eight streams hold most of the credits.
+            let gate = Gate::new();
+            let mut streams = Vec::new();
+            for _ in 0..8 {
+                upstream.will(Reply::chat_stream(["one ", "two"]).gate_before_piece(1, &gate));
+                let mut body = chat("scripted", "count");
+                body["max_tokens"] = 230_000.into();
+                let mut stream = gateway.client().stream("/chat", &body).await;
+                stream.next_chunk().await;
+                streams.push(stream);
+            }
+            let account = app.ledger.find_account(&AccountId(USER.to_owned())).await;
+            let account = account.expect("the database answers").expect("a user");
+            assert!(account.held.total().rounded() > 5_000, "{account:?}");
+
+            processor.tell(&buyer.disputed("d", NOW, "p", 500)).await;
+            let disputed = buyer.standing(app).await;
+            assert!(disputed.owed > 4_000, "{disputed:?}");
+            gate.open();
+            for stream in streams {
+                stream.rest().await;
+            }
+            patiently(async {
+                while !app.tasks.is_empty() {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+            let ended = buyer.standing(app).await;
+            // The streams cost less than a credit, and the rest of the plan's credits is left.
+            assert_eq!(
+                (ended.owed, ended.plan_credits + ended.topup),
+                (0, all - 5_000)
+            );
+            let violations = verify(&app.database, app.clock.now()).await;
+            assert_eq!(violations.expect("the database answers"), []);
+        },
+    )
     .await;
 }
 

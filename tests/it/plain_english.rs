@@ -31,11 +31,13 @@ const FOLDERS: [&str; 5] = ["host", "migrations", "plugins", "tests", "wit"];
 const FILES: [&str; 4] = ["README.md", "Cargo.toml", ".cargo/config.toml", ".ci/run"];
 
 /// Folders whose files must not change: `tests/samples.sha256` holds the bytes of sample projects, and `wit/README.md` explains
-/// frozen contracts. Files of `import_litellm` are LiteLLM's own. The comments of migrations must not change either, so SQL is not read.
-const UNCHANGEABLE: [&str; 3] = ["import_litellm", "samples", "since-v0.2.0"];
+/// frozen contracts. Files of `import_litellm` are LiteLLM's own, and `2026-11-27` has databases of a release. The comments of migrations
+/// must not change either, so SQL is not read.
+const UNCHANGEABLE: [&str; 4] = ["2026-11-27", "import_litellm", "samples", "since-v0.2.0"];
 
-/// Words of all documentation that people write. The references are tables that tests compare with runs or with the code.
-const MOST_WORDS: usize = 16_000;
+/// Words of one page that people write. A longer page is two readers' tasks. The references are tables that tests compare with
+/// runs or with the code.
+const MOST_WORDS: usize = 2_500;
 
 const REFERENCES: [&str; 3] = ["dialects.md", "errors.md", "settings.md"];
 
@@ -214,15 +216,15 @@ fn sentences_begin_with_their_subject() {
 }
 
 #[test]
-fn the_documentation_is_short() {
+fn pages_of_the_documentation_are_short() {
     let counted = paths().into_iter().filter(|path| {
         let name = path.file_name().expect("a name").to_string_lossy();
         is_document(path) && !REFERENCES.contains(&&*name)
     });
-    let words = counted
-        .map(|path| read(&path).split_whitespace().count())
-        .sum::<usize>();
-    assert!(words <= MOST_WORDS, "{words} words");
+    for path in counted {
+        let words = read(&path).split_whitespace().count();
+        assert!(words <= MOST_WORDS, "{}: {words} words", path.display());
+    }
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! An upgrade: nodes of this release and of the release before serve side by side, on one PostgreSQL and one Redis.
 //!
 //! `tests/run --upgrade` builds the command of the older release and names it in `WEIR_OLDER_PROGRAM`.
+//!
+//! `tests/upgrade/` has databases of the release of 27 November 2026, which its `make.py` has made: every run of the tests
+//! migrates them.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,15 +15,20 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
+use sqlx::{AnyConnection, Connection as _, Row as _};
 use tests::gateway::share_compiled_plugins;
+use tests::source::root;
 use tests::stores::{Postgres, Redis, patient_database};
 use tests::{
-    Answer, Client, EventStream, Gate, Reply, Upstream, chat, chunks, patiently, weir_program,
+    Answer, Client, EventStream, Gate, Gateway, Reply, Upstream, chat, chunks, patiently,
+    weir_program,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use weir::identity::dev_issuer::DevIssuer;
+use weir_ledger::verify::verify;
 use weir_storage::clock::Millis;
+use weir_storage::secrets::{SecretUrl, create_private_folder};
 
 use crate::cli::{Served, command, text};
 use crate::swarms::{ended, swarm};
@@ -613,4 +621,92 @@ async fn member_id(owner: &Client, organisation: &str, user: &str) -> String {
             .expect("the member"),
         "user_id",
     )
+}
+
+/// The totals of a database's accounts, in micro-credits, and its last entry.
+async fn totals(url: &SecretUrl) -> (i64, i64) {
+    let database = AnyConnection::connect(url.expose()).await;
+    let row = sqlx::query(
+        "SELECT CAST(SUM(plan_credits + top_up_credits) AS BIGINT), \
+         (SELECT MAX(number) FROM entries) FROM accounts",
+    )
+    .fetch_one(&mut database.expect("a connection"))
+    .await
+    .expect("both tables exist in each release");
+    (row.get(0), row.get(1))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn databases_of_the_last_release_migrate_and_their_holds_end() {
+    sqlx::any::install_default_drivers();
+    let fixture = root().join("tests/upgrade/2026-11-27");
+    for is_postgres in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data = folder.path().join("data");
+        create_private_folder(&data).expect("the folder is writable");
+        copy_secrets(&fixture, &data);
+        // Git keeps no modes, and weir reads only private secrets.
+        let private = Command::new("chmod")
+            .args(["-R", "go="])
+            .arg(data.join("keys"))
+            .status();
+        assert!(private.expect("chmod runs").success());
+        let mut builder = Gateway::builder().folder(folder);
+        let url = match is_postgres {
+            true => {
+                let url = Postgres::shared().create_database().await;
+                let loaded = Postgres::tool("psql")
+                    .args(["--quiet", "--set=ON_ERROR_STOP=1", "--file"])
+                    .arg(fixture.join("weir.postgres.sql"))
+                    .arg(url.expose())
+                    .output();
+                let loaded = loaded.expect("psql runs");
+                assert!(loaded.status.success(), "{}", text(&loaded.stderr));
+                builder = builder.postgres(&url);
+                url
+            }
+            false => {
+                let file = data.join("weir.db");
+                std::fs::copy(fixture.join("weir.sqlite3"), &file).expect("the folder is writable");
+                SecretUrl::new(format!("sqlite://{}", file.display()))
+            }
+        };
+        let (before, last) = totals(&url).await;
+
+        let gateway = builder.start().await;
+        let app = gateway.app();
+        app.ledger.sweep().await.expect("the database answers");
+        let reader = app.database.reader();
+        let open: i64 = sqlx::query_scalar(
+            "SELECT CAST(COUNT(*) AS BIGINT) FROM holds WHERE expired_at IS NULL",
+        )
+        .fetch_one(reader)
+        .await
+        .expect("the database answers");
+        assert_eq!(open, 0, "holds of the killed node");
+        let changed: i64 = sqlx::query_scalar(
+            "SELECT CAST(SUM(plan_delta + top_up_delta) AS BIGINT) FROM entries WHERE number > $1",
+        )
+        .bind(last)
+        .fetch_one(reader)
+        .await
+        .expect("the holds have entries");
+        let (after, _) = totals(&url).await;
+        assert_eq!(after, before + changed);
+        let violations = verify(&app.database, app.ledger.now()).await;
+        assert_eq!(violations.expect("the database answers"), []);
+
+        let issuer = DevIssuer::open(&gateway.data_dir()).expect("the release's issuer");
+        let tokens = issuer.web_tokens("alice", Millis::now()).expect("tokens");
+        let alice = gateway
+            .stranger()
+            .with_key(tokens.identity.expose())
+            .with_header("x-identity-appcheck", tokens.attestation.expose());
+        let answer = alice.post("/chat", &chat("demo", "Hello")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let swarms = alice.get("/swarms").await.json();
+        let swarms = swarms["swarms"].as_array().expect("a list");
+        let completed = swarms.iter().filter(|run| run["status"] == "completed");
+        assert_eq!((swarms.len(), completed.count()), (3, 2));
+    }
 }

@@ -261,14 +261,17 @@ impl User {
         self.prorated = 0;
         self.plan_credits = plan.monthly_credits().micro();
         self.plan_payment = None;
-        self.plan_credits -= self.pay_debts(self.plan_credits);
+        self.pay_debts();
         self.touched = true;
     }
 
-    fn pay_debts(&mut self, of: i64) -> i64 {
-        let paid = self.owed.min(of);
-        self.owed -= paid;
-        paid
+    /// Pays debts with all credits that are there: the plan's, then bought ones.
+    fn pay_debts(&mut self) {
+        for credits in [&mut self.plan_credits, &mut self.top_up] {
+            let paid = self.owed.min(*credits);
+            self.owed -= paid;
+            *credits -= paid;
+        }
     }
 
     async fn spend(&mut self, gateway: &Gateway, random: &mut Random) {
@@ -513,12 +516,13 @@ impl User {
         self.prorated += lines.iter().map(|line| line.credits()).sum::<i64>();
         let change = self.prorated.max(0) - given;
         if change > 0 {
-            self.plan_credits += change - self.pay_debts(change);
+            self.plan_credits += change;
         } else {
             let taken = self.plan_credits.min(-change);
             self.plan_credits -= taken;
             self.owed += -change - taken;
         }
+        self.pay_debts();
         let raised = lines.iter().filter(|line| line.cents > 0);
         self.plan = raised.map(|line| line.plan).fold(self.plan, Plan::max);
     }
@@ -550,7 +554,8 @@ impl User {
             .map(|line| line.credits())
             .sum::<i64>()
             .max(0);
-        self.top_up += late - self.pay_debts(late);
+        self.top_up += late;
+        self.pay_debts();
         // A part of a joint payment belongs to neither.
         self.plan_payment = pending.is_empty().then(|| Payment {
             id: payment,
@@ -582,7 +587,8 @@ impl User {
             json!({ "id": payment, "amount": cents, "amount_received": cents, "metadata": metadata, "status": "succeeded" }),
         ));
         let credits = credits * MICRO;
-        self.top_up += credits - self.pay_debts(credits);
+        self.top_up += credits;
+        self.pay_debts();
         self.top_ups.push(Payment {
             id: payment,
             credits,
@@ -633,6 +639,7 @@ impl User {
         let taken = back.min(*pool);
         *pool -= taken;
         self.owed += back - taken;
+        self.pay_debts();
         counts.refunds += 1;
     }
 

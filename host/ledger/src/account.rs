@@ -6,6 +6,8 @@
 //! returns its unused credits there.
 //!
 //! **Invariant:** `held ≤ balance` in each pool, so the available credits are never negative.
+//! **Invariant:** an account that owes has no credits outside holds and blocks: freed and new credits first pay the owed
+//! ones. Otherwise, credits of a refunded payment could be held during the refund, and spent after it.
 //! **Invariant:** `held` is the sum of the credits of open holds and blocks; `balance` is the sum of all entries.
 //! **Invariant:** an operation is done once: its repeat returns the first outcome, and another operation with the same
 //! id is rejected. A rejection leaves nothing behind.
@@ -58,7 +60,7 @@ pub struct Account {
     pub balance: Pools,
     /// The part of them in open holds and blocks.
     pub held: Pools,
-    /// Credits that were taken back after they were spent; the next credits repay them.
+    /// Credits to take back that were spent or held; the next free credits repay them.
     pub owed: Credits,
     /// The time at which the paid plan was cancelled for the end of its period; `None` if it renews.
     pub cancelled_at: Option<Millis>,
@@ -247,6 +249,10 @@ pub struct UsageDelta {
 /// Does an operation, or rejects it without a change, except that a due period begins.
 pub fn apply(operation: &Operation, account: &mut Account) -> OperationOutcome {
     let outcome = act(operation, account);
+    // Storing a hold frees nothing, and the next step may store another hold of the same account.
+    if !matches!(operation.action, Action::Persist { .. }) {
+        account.collect_owed(operation.at);
+    }
     account.note_level(operation.at);
     outcome
 }
@@ -347,8 +353,15 @@ impl Account {
         }
     }
 
-    /// Returns the credits for holds and deductions: those outside open holds.
+    /// Returns the credits for holds and deductions: those outside open holds, without the owed ones.
     pub fn available(&self) -> Pools {
+        let unheld = self.unheld();
+        let (owed, _) = unheld.take(self.owed);
+        unheld.minus(owed)
+    }
+
+    /// Returns the credits outside open holds and blocks.
+    fn unheld(&self) -> Pools {
         self.balance.minus(self.held)
     }
 
@@ -403,9 +416,9 @@ impl Account {
         }
     }
 
-    /// Collects owed credits from new ones.
-    fn collect(&mut self, come: Pools, at: Millis) {
-        let (taken, _) = come.take(self.owed);
+    /// Collects owed credits from free ones.
+    fn collect_owed(&mut self, at: Millis) {
+        let (taken, _) = self.unheld().take(self.owed);
         if taken.total() > Credits::ZERO {
             self.owed = self.owed.saturating_sub(taken.total());
             self.balance = self.balance.minus(taken);
@@ -450,7 +463,7 @@ impl Account {
         at: Millis,
         recorded: Option<OperationRequest>,
     ) {
-        let lapsed = self.available().plan;
+        let lapsed = self.unheld().plan;
         self.balance.plan = self.balance.plan.saturating_sub(lapsed);
         self.post_lapse(lapsed, self.period.start, at);
         self.plan = plan;
@@ -462,7 +475,6 @@ impl Account {
         self.balance = self.balance.plus(granted);
         let entry = self.post(EntryKind::Grant, granted, at, period.start);
         entry.recorded = recorded;
-        self.collect(granted, at);
     }
 
     fn post_lapse(&mut self, credits: Credits, period_start: Millis, at: Millis) {

@@ -544,6 +544,19 @@ impl LedgerStore {
         Ok(ids.into_iter().map(AccountId).collect())
     }
 
+    /// Returns up to `limit` accounts that owe credits although they have free ones. A release until November 2026 has
+    /// left such accounts behind; today, each operation collects.
+    pub async fn find_uncollected_accounts(&self, limit: u32) -> sqlx::Result<Vec<AccountId>> {
+        let ids: Vec<String> = sqlx::query_scalar(
+            "SELECT id FROM accounts WHERE owed > 0 \
+             AND plan_credits + top_up_credits > plan_held + top_up_held LIMIT $1",
+        )
+        .bind(i64::from(limit))
+        .fetch_all(self.database.reader())
+        .await?;
+        Ok(ids.into_iter().map(AccountId).collect())
+    }
+
     /// Returns up to `limit` open holds of runs without a valid lease.
     pub async fn find_orphans(&self, now: Millis, limit: u32) -> sqlx::Result<Vec<Orphan>> {
         let sql = format!(

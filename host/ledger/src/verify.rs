@@ -113,6 +113,11 @@ const CHECKS: &[(&str, &str, &str)] = &[
          OR plan_credits < plan_held OR top_up_credits < top_up_held",
     ),
     (
+        "I2",
+        "the account owes credits and has credits outside holds",
+        "SELECT id FROM accounts WHERE owed > 0 AND plan_credits + top_up_credits > plan_held + top_up_held",
+    ),
+    (
         "I3",
         "the posted credits of a hold are not the sum of its entries",
         "SELECT h.id FROM holds h LEFT JOIN $ENDS e ON e.hold_id = h.id \

@@ -24,7 +24,7 @@
 //! | `payment_intent.succeeded`, of credits | the tier's credits, once per payment | the same | the same |
 //! | `payment_intent.payment_failed`, of credits | a notice; for auto top-up, a pause of 4 hours | the same | the same |
 //! | `customer.created` | links the customer to the user; events that wait for the link become due | the same | the same |
-//! | `charge.refunded`, `charge.dispute.funds_withdrawn`: of credits | takes credits back in proportion; spent credits become owed, and the next credits pay them | the same | the same |
+//! | `charge.refunded`, `charge.dispute.funds_withdrawn`: of credits | takes credits back in proportion; spent and held credits become owed, and the next free credits pay them | the same | the same |
 //! | the same: of a plan | nothing: its period is over | the same, if the payment was for this period; else nothing | the same |
 //!
 //! A refund of an unknown payment waits for it. The refund of an upgrade's invoice takes back the credits of its lines.

@@ -82,14 +82,15 @@ impl Lots {
         self.plan = plan;
         self.period = Some(period);
         self.ends = false;
-        self.pay_debts(Pool::Plan, credits);
     }
 
-    /// Pays debts with credits that a pool has just received.
-    fn pay_debts(&mut self, pool: Pool, credits: i64) {
-        let paid = credits.min(self.owed);
-        self.owed -= paid;
-        *self.pool(pool) -= paid;
+    /// Pays debts with free credits, credit by credit: the plan's, then bought ones.
+    fn pay_debts(&mut self) {
+        for pool in [Pool::Plan, Pool::TopUp] {
+            let paid = self.owed.min(*self.pool(pool));
+            self.owed -= paid;
+            *self.pool(pool) -= paid;
+        }
     }
 
     /// Returns the free credits of a pool. A plan's pool exists once a period has begun.
@@ -349,7 +350,6 @@ impl Oracle {
                     _ => Pool::TopUp,
                 };
                 *account.pool(pool) += credits.micro();
-                account.pay_debts(pool, credits.micro());
                 Ok(OperationEffect::ToppedUp { credits: *credits })
             }
             Action::Refund(Refund { pool, credits, .. }) if fits(*credits) => {
@@ -379,6 +379,7 @@ impl Oracle {
             | Action::FillBlock(_)
             | Action::EndBlocks { .. } => unreachable!("none is generated"),
         };
+        account.pay_debts();
         if let Some(id) = operation.id()
             && let Ok(done) = &outcome
         {
@@ -413,10 +414,7 @@ impl Oracle {
                 });
             }
             ChangeDirection::Take => *pool -= credits,
-            ChangeDirection::Give => {
-                *pool += credits;
-                account.pay_debts(adjust.pool, credits);
-            }
+            ChangeDirection::Give => *pool += credits,
         }
         Ok(OperationEffect::Adjusted {
             credits: adjust.credits,
@@ -476,6 +474,9 @@ impl Oracle {
                     return Err(LedgerRefusal::Ended(parent.state));
                 }
                 let (plan, top_up) = parent.keeps;
+                if account.owed > 0 {
+                    return Err(short(0));
+                }
                 if plan + top_up < amount {
                     return Err(short(plan + top_up));
                 }

@@ -85,7 +85,6 @@ impl Account {
         self.balance = balance.ok_or(LedgerRefusal::OutOfRange)?;
         let entry = self.post(kind, bought, at, self.period.start);
         entry.recorded = Some(recorded);
-        self.collect(bought, at);
         Ok(OperationEffect::ToppedUp { credits })
     }
 
@@ -98,7 +97,7 @@ impl Account {
         if !refund.credits.is_in_range() {
             return Err(LedgerRefusal::OutOfRange);
         }
-        let available = self.available().get(refund.pool);
+        let available = self.unheld().get(refund.pool);
         let taken = Pools::of(refund.pool, refund.credits.min(available));
         let spent = refund.credits.saturating_sub(taken.total());
         let owed = self.owed.checked_add(spent);
@@ -149,9 +148,6 @@ impl Account {
         self.balance = balance.ok_or(LedgerRefusal::OutOfRange)?;
         let entry = self.post(kind, delta, at, self.period.start);
         entry.recorded = Some(recorded);
-        if way == ChangeDirection::Give {
-            self.collect(change, at);
-        }
         Ok(OperationEffect::Adjusted { credits })
     }
 

@@ -42,6 +42,13 @@ impl Account {
                 if !parent.is_open() {
                     return Err(LedgerRefusal::Ended(parent.state()));
                 }
+                // Otherwise, an agent could spend credits of a refunded payment for as long as its swarm runs.
+                if self.owed > Credits::ZERO {
+                    return Err(LedgerRefusal::Insufficient {
+                        required: open.amount,
+                        available: Credits::ZERO,
+                    });
+                }
                 let reserved = parent.reserved.take_all(open.amount)?;
                 parent.reserved = parent.reserved.minus(reserved);
                 self.journal.holds.insert(id.clone());
@@ -119,7 +126,7 @@ impl Account {
     /// Reserves again for a hold that [`Self::reserve`] has accepted. Its request has begun, so nothing rejects it. A part
     /// of the credits can be missing only if another process has changed the account.
     pub(crate) fn reserve_again(&mut self, parts: &[BudgetPart], reserved: Pools) -> Pools {
-        let available = self.available();
+        let available = self.unheld();
         let reserved = Pools {
             plan: reserved.plan.min(available.plan),
             top_up: reserved.top_up.min(available.top_up),

@@ -1,5 +1,7 @@
 //! Unit tests of operations, case by case. `tests/it/ledger.rs` compares complete histories with an oracle.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::operation::{
     Adjust, ChangeDirection, Checkpoint, EndKey, Grant, IdempotencyClaim, Refund, RequestSource,
@@ -145,6 +147,11 @@ fn check(account: &Account) {
     assert_eq!(account.held, open, "held is the sum of open holds");
     assert!(account.held.plan <= account.balance.plan);
     assert!(account.held.top_up <= account.balance.top_up);
+    let owes = account.owed > Credits::ZERO;
+    assert!(
+        !owes || account.held == account.balance,
+        "freed credits pay"
+    );
     for hold in account.holds.values() {
         assert!(hold.is_open() || hold.reserved == Pools::default());
         assert!(!account.ended.contains_key(&hold.open.hold));
@@ -712,13 +719,9 @@ fn a_plan_that_is_not_renewed_ends_with_its_period() {
 }
 
 #[test]
-fn what_was_spent_before_it_was_taken_back_is_owed() {
+fn refunds_of_spent_credits_become_owed() {
     let mut account = account(0, 30);
-    let refund = Action::Refund(Refund {
-        id: OperationId("refund:1".into()),
-        pool: Pool::TopUp,
-        credits: Credits::from_micro(100),
-    });
+    let refund = refund("refund:1", Pool::TopUp, 100);
     for _ in 0..2 {
         let taken = Credits::from_micro(30);
         let refunded = Ok(OperationEffect::Refunded { credits: taken });
@@ -726,13 +729,6 @@ fn what_was_spent_before_it_was_taken_back_is_owed() {
         assert_eq!(account.owed, Credits::from_micro(70));
         assert_eq!(pools(&account), [0, 0, 0, 0]);
     }
-    let top_up = |id: &str, credits| {
-        Action::TopUp(TopUp {
-            id: OperationId(id.into()),
-            credits: Credits::from_micro(credits),
-            within: None,
-        })
-    };
     run(&mut account, top_up("a", 50)).expect("done");
     assert_eq!((account.owed.micro(), pools(&account)), (20, [0, 0, 0, 0]));
     run(&mut account, top_up("b", 50)).expect("done");
@@ -744,6 +740,178 @@ fn what_was_spent_before_it_was_taken_back_is_owed() {
         .map(|entry| entry.owed.micro())
         .sum();
     assert_eq!(owed, 0);
+}
+
+fn refund(refund_id: &str, pool: Pool, credits: i64) -> Action {
+    Action::Refund(Refund {
+        id: OperationId(refund_id.into()),
+        pool,
+        credits: Credits::from_micro(credits),
+    })
+}
+
+fn top_up(top_up_id: &str, credits: i64) -> Action {
+    Action::TopUp(TopUp {
+        id: OperationId(top_up_id.into()),
+        credits: Credits::from_micro(credits),
+        within: None,
+    })
+}
+
+#[test]
+fn freed_credits_of_holds_pay_owed_credits_first() {
+    for end in [release("a"), settling("a", 0), expire("a")] {
+        let mut account = account(0, 100);
+        run(&mut account, opening("a", 60, None)).expect("enough");
+        run(&mut account, opening("b", 39, None)).expect("enough");
+        run(&mut account, refund("refund:1", Pool::TopUp, 100)).expect("taken or owed");
+        assert_eq!(
+            (account.owed.micro(), pools(&account)),
+            (99, [0, 99, 0, 99])
+        );
+        run(&mut account, end).expect("ends");
+        assert_eq!(
+            (account.owed.micro(), pools(&account)),
+            (39, [0, 39, 0, 39])
+        );
+        let refused = run(&mut account, opening("c", 1, None));
+        let short = LedgerRefusal::Insufficient {
+            required: Credits::from_micro(1),
+            available: Credits::ZERO,
+        };
+        assert_eq!(refused, Err(short));
+        assert_eq!(run(&mut account, settling("b", 30)), settled((30, 0)));
+        assert_eq!((account.owed.micro(), pools(&account)), (30, [0, 0, 0, 0]));
+        check_sum(&account, 0, 100);
+    }
+}
+
+#[test]
+fn refunds_take_credits_of_the_other_pool_too() {
+    let mut account = account(50, 30);
+    run(&mut account, refund("refund:1", Pool::TopUp, 60)).expect("taken or owed");
+    assert_eq!((account.owed.micro(), pools(&account)), (0, [20, 0, 0, 0]));
+    check_sum(&account, 50, 30);
+}
+
+#[test]
+fn swarms_spend_no_credits_of_refunded_payments() {
+    let mut account = account(0, 50);
+    run(&mut account, opening("swarm", 50, None)).expect("enough");
+    run(&mut account, opening("step", 10, Some("swarm"))).expect("enough");
+    run(&mut account, refund("refund:1", Pool::TopUp, 50)).expect("taken or owed");
+    let short = LedgerRefusal::Insufficient {
+        required: Credits::from_micro(10),
+        available: Credits::ZERO,
+    };
+    let next = run(&mut account, opening("next", 10, Some("swarm")));
+    assert_eq!(next, Err(short));
+    assert_eq!(run(&mut account, settling("step", 10)), settled((10, 0)));
+    run(&mut account, release("swarm")).expect("ends");
+    assert_eq!((account.owed.micro(), pools(&account)), (10, [0, 0, 0, 0]));
+}
+
+#[test]
+fn free_credits_of_an_earlier_release_pay_owed_ones_at_the_next_operation() {
+    let mut account = account(20, 80);
+    account.owed = Credits::from_micro(90);
+    assert_eq!(account.available().total().micro(), 10, "for readers");
+    run(&mut account, Action::ResetPeriod).expect("done");
+    assert_eq!((account.owed.micro(), pools(&account)), (0, [0, 10, 0, 0]));
+}
+
+/// A step of an account's history. `chosen` selects a known hold, and `amount` is in micro-credits.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Buy { amount: i64 },
+    TakeBack { pool: Pool, amount: i64 },
+    Open { amount: i64 },
+    OpenChild { chosen: usize, amount: i64 },
+    Checkpoint { chosen: usize, amount: i64 },
+    Settle { chosen: usize, amount: i64 },
+    Release { chosen: usize },
+    Expire { chosen: usize },
+    NextPeriod,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let (amount, chosen) = (0..400_i64, any::<usize>());
+    let pool = prop_oneof![Just(Pool::Plan), Just(Pool::TopUp)];
+    prop_oneof![
+        3 => amount.clone().prop_map(|amount| Step::Buy { amount }),
+        3 => (pool, amount.clone()).prop_map(|(pool, amount)| Step::TakeBack { pool, amount }),
+        6 => amount.clone().prop_map(|amount| Step::Open { amount }),
+        3 => (chosen, amount.clone()).prop_map(|(chosen, amount)| Step::OpenChild { chosen, amount }),
+        2 => (chosen, amount.clone()).prop_map(|(chosen, amount)| Step::Checkpoint { chosen, amount }),
+        5 => (chosen, amount).prop_map(|(chosen, amount)| Step::Settle { chosen, amount }),
+        3 => chosen.prop_map(|chosen| Step::Release { chosen }),
+        3 => chosen.prop_map(|chosen| Step::Expire { chosen }),
+        1 => Just(Step::NextPeriod),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// Available credits never exceed what was paid, less what was spent, held, lapsed and given back.
+    #[test]
+    fn credits_that_went_back_cannot_be_spent(steps in prop::collection::vec(any_step(), 1..120)) {
+        let mut account = account(0, 0);
+        let mut at = now();
+        let (mut went_back, mut holds) = (0, Vec::<String>::new());
+        // The last known charge of each hold.
+        let mut spent = BTreeMap::<String, i64>::new();
+        for (number, step) in steps.into_iter().enumerate() {
+            let name = number.to_string();
+            let hold = |chosen: usize| match holds.is_empty() {
+                true => "none".to_owned(),
+                false => holds[chosen % holds.len()].clone(),
+            };
+            let (action, ends) = match step {
+                Step::Buy { amount } => (top_up(&name, amount), None),
+                Step::TakeBack { pool, amount } => (refund(&name, pool, amount), None),
+                Step::Open { amount } => (opening(&name, amount, None), None),
+                Step::OpenChild { chosen, amount } => {
+                    (opening(&name, amount, Some(&hold(chosen))), None)
+                }
+                Step::Checkpoint { chosen, amount } => (checkpoint(&hold(chosen), amount), None),
+                Step::Settle { chosen, amount } => {
+                    (settling(&hold(chosen), amount), Some(hold(chosen)))
+                }
+                Step::Release { chosen } => (release(&hold(chosen)), Some(hold(chosen))),
+                Step::Expire { chosen } => (expire(&hold(chosen)), Some(hold(chosen))),
+                Step::NextPeriod => {
+                    at = at.plus_days(31);
+                    (Action::ResetPeriod, None)
+                }
+            };
+            let outcome = run_at(&mut account, at, action);
+            match outcome {
+                Ok(OperationEffect::Opened) => holds.push(name),
+                Ok(OperationEffect::Settled { charged, .. } | OperationEffect::Expired { charged, .. }) => {
+                    spent.insert(ends.expect("a hold"), charged.micro());
+                }
+                Ok(OperationEffect::Released) => {
+                    spent.insert(ends.expect("a hold"), 0);
+                }
+                Ok(OperationEffect::Refunded { .. }) => {
+                    if let Step::TakeBack { amount, .. } = step {
+                        went_back += amount;
+                    }
+                }
+                _ => {}
+            }
+            let came: i64 = account.journal.entries.iter().filter_map(|entry| {
+                let counts = matches!(
+                    entry.kind, EntryKind::Grant | EntryKind::TopUp | EntryKind::Lapse
+                );
+                counts.then(|| (entry.plan_delta.micro()) + entry.top_up_delta.micro())
+            }).sum();
+            let left = came - went_back - spent.values().sum::<i64>() - account.held.total().micro();
+            prop_assert_eq!(account.available().total().micro(), left.max(0));
+            prop_assert_eq!(account.owed.micro(), (-left).max(0));
+        }
+    }
 }
 
 #[test]

@@ -172,14 +172,17 @@ impl Ledger {
         ended.into_iter().filter(|ended| *ended).count()
     }
 
-    /// Ends paid plans without a renewal: begins a period of the free plan for each account. Returns their number.
+    /// Ends paid plans without a renewal: begins a period of the free plan for each account. Collects owed credits from
+    /// accounts that an earlier release left with free ones. Returns the number of accounts.
     pub async fn begin_due_periods(&self) -> sqlx::Result<usize> {
         let mut begun = 0;
         loop {
             let Some(now) = self.0.time.ask_if_steady().await? else {
                 return Ok(begun);
             };
-            let due = self.0.store.find_lapsed_accounts(now, SWEPT).await?;
+            let mut due = self.0.store.find_lapsed_accounts(now, SWEPT).await?;
+            // An operation collects, whatever else it does.
+            due.extend(self.0.store.find_uncollected_accounts(SWEPT).await?);
             let deadline = Instant::now() + SWEEP_TIMEOUT;
             let found = due.len();
             let resets = due.into_iter().map(|account| async move {

@@ -352,7 +352,13 @@ async fn a_stream_has_anthropics_events_in_anthropics_order() {
 async fn an_upstream_of_the_same_dialect_is_sent_what_the_client_wrote() {
     let upstream = Upstream::start().await;
     upstream.will(rich("anthropic"));
-    let gateway = Gateway::with_adapter("anthropic", &upstream).await;
+    let options = "[providers.scripted.options]\npass-fields = \"container, web_search\"\n";
+    let gateway = Gateway::builder()
+        .provider("scripted", "anthropic", Some(&upstream))
+        .tables(options)
+        .model("scripted", &["scripted"])
+        .start()
+        .await;
     let mark = json!({ "type": "ephemeral" });
     let lasting = json!({ "type": "ephemeral", "ttl": "1h" });
     let body = json!({

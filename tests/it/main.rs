@@ -61,6 +61,7 @@ mod gemini_generate;
 mod guest_time;
 mod hang_up;
 mod health;
+mod hosted;
 mod hostile;
 mod http2;
 mod idempotency;

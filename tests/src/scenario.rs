@@ -52,14 +52,21 @@ pub fn apis() -> Vec<String> {
     names
 }
 
-/// Starts a gateway with the model `scripted`, which this upstream serves by one of the [`apis`].
+/// Starts a gateway with the model `scripted`, which this upstream serves by one of the [`apis`], with a price of searches.
 pub async fn gateway_with(api: &str, upstream: &Upstream) -> Gateway {
-    if api != RESPONSES {
-        return Gateway::with_adapter(api, upstream).await;
-    }
-    let builder = Gateway::builder().upstream("scripted", upstream);
-    let option = "[providers.scripted.options]\napi = \"responses\"\n";
-    builder.tables(option).start().await
+    let (adapter, options) = match api {
+        RESPONSES => (
+            "openai",
+            "[providers.scripted.options]\napi = \"responses\"\n",
+        ),
+        adapter => (adapter, ""),
+    };
+    let builder = Gateway::builder().provider("scripted", adapter, Some(upstream));
+    let model = "[models.scripted]\ncontext_window = 8000000\nmax_output_tokens = 4000000\n\
+                 default_output_tokens = 1000\nmax_image_tokens = 100\nsupports_tools = true\n\
+                 supports_vision = true\nupstreams = [{ provider = \"scripted\" }]\n\
+                 price = { input = 1, output = 2, search = 0.01 }\n";
+    builder.tables(options).tables(model).start().await
 }
 
 /// A response with a schema.

@@ -508,7 +508,7 @@ fn refuse_other_case<'de, A: MapAccess<'de>>(
 
 /// Folds a character like Go's `encoding/json`: by Unicode's simple case folding, which maps two characters beyond
 /// ASCII to ASCII letters (go.dev/src/encoding/json/fold.go, Go 1.21).
-fn folded(character: char) -> char {
+pub(crate) fn folded(character: char) -> char {
     match character {
         '\u{17f}' => 's',
         '\u{212a}' => 'k',

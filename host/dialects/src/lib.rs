@@ -35,6 +35,7 @@ mod error_format;
 mod form;
 pub mod gemini_generate;
 mod head;
+pub mod hosted;
 pub(crate) mod json;
 pub(crate) mod openai;
 pub mod openai_chat;

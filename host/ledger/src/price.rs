@@ -66,6 +66,16 @@ pub struct PriceFactors {
     pub image: Factor,
 }
 
+impl Price {
+    /// Whether searches of the web cost anything.
+    pub fn has_searches(&self) -> bool {
+        match self {
+            Self::Text { base, .. } => base.search > NanoUsd(0),
+            Self::Image(_) => false,
+        }
+    }
+}
+
 impl TokenPrices {
     /// Returns prices at which only input costs something.
     pub fn of_input(input: NanoUsd) -> Self {

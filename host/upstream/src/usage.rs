@@ -7,6 +7,7 @@
 //! **Invariant:** the hold of a request covers the maximum that the clamp permits.
 
 use serde::Deserialize;
+use weir_dialects::hosted::{self, ASSUMED_USES, MAX_USES};
 use weir_dialects::{Attachment, AudioTask, RetrievalTask};
 use weir_ledger::TokenCounts;
 use weir_ledger::pricing::UsageBound;
@@ -40,25 +41,8 @@ const VISIBLE_BYTES_PER_TOKEN: u64 = 16;
 /// The visible bytes that need no token.
 const VISIBLE_BYTES_FREE: u64 = 1 << 10;
 
-/// The assumed uses of a tool that the provider runs, if the request sets no limit.
-const HOSTED_USES: u64 = 10;
-
-/// The maximum believed uses of all such tools.
-const MAX_HOSTED_USES: u64 = 1_000;
-
 /// The estimated tokens of one result of such a tool.
 const HOSTED_RESULT_TOKENS: u64 = 8_192;
-
-/// The names that built-in tools begin with which the client runs. Their results come with its next request.
-const RUN_BY_CLIENTS: [&str; 7] = [
-    "apply_patch",
-    "bash",
-    "computer",
-    "local_shell",
-    "memory",
-    "shell",
-    "text_editor",
-];
 
 /// The documents of one search unit, and the tokens of a document after which it counts as another one (Cohere's
 /// pricing page, "How does Cohere's Rerank pricing work?").
@@ -171,7 +155,6 @@ impl RequestSize {
             size.extra(&tool.extra);
             size.tool(&tool.kind);
         }
-        size.limit_hosted_uses(request);
         if let ResponseFormat::JsonSchema(schema) = &request.response_format {
             size.optional(&schema.name);
             size.optional(&schema.description);
@@ -395,25 +378,14 @@ impl RequestSize {
         struct ToolLimits {
             max_uses: Option<u64>,
         }
-        let names = &mut RUN_BY_CLIENTS.iter();
-        if names.any(|name| tool.kind.starts_with(name)) {
+        if hosted::is_run_by_client(&tool.kind) {
             return;
         }
         let limits: ToolLimits = serde_json::from_str(&tool.configuration).unwrap_or_default();
-        let uses = limits.max_uses.unwrap_or(HOSTED_USES).min(MAX_HOSTED_USES);
-        self.hosted_uses = (self.hosted_uses + uses).min(MAX_HOSTED_USES);
-        if tool.kind.contains("web_search") {
-            self.searches = (self.searches + uses).min(MAX_HOSTED_USES);
-        }
-    }
-
-    /// Applies the request's own limit on the uses of hosted tools.
-    fn limit_hosted_uses(&mut self, request: &ChatRequest) {
-        let mut extra = request.extra.iter();
-        let limit = extra.find(|(name, _)| name == "max_tool_calls");
-        if let Some(limit) = limit.and_then(|(_, value)| value.parse().ok()) {
-            self.hosted_uses = self.hosted_uses.min(limit);
-            self.searches = self.searches.min(limit);
+        let uses = limits.max_uses.unwrap_or(ASSUMED_USES).min(MAX_USES);
+        self.hosted_uses += uses;
+        if hosted::is_search(&tool.kind) {
+            self.searches += uses;
         }
     }
 
@@ -771,15 +743,12 @@ mod tests {
 
     #[test]
     fn results_of_tools_that_the_provider_runs_are_input() -> Result<(), ApiError> {
-        let sized = |tools: serde_json::Value, more: serde_json::Value| {
-            let mut body = serde_json::json!({
+        let sized = |tools: serde_json::Value| {
+            // The provider of this dialect ignores the last field.
+            let body = serde_json::json!({
                 "model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}], "tools": tools,
+                "max_tool_calls": 1,
             });
-            let more = more.as_object().into_iter().flatten();
-            let body_fields = body.as_object_mut().into_iter();
-            for (fields, (name, value)) in body_fields.zip(more) {
-                fields.insert(name.clone(), value.clone());
-            }
             let call = weir_dialects::anthropic_messages::read(
                 body.to_string().as_bytes(),
                 &http::HeaderMap::new(),
@@ -797,13 +766,15 @@ mod tests {
         });
         let code = serde_json::json!({"type": "code_execution_20250825", "name": "code_execution"});
         let bash = serde_json::json!({"type": "bash_20250124", "name": "bash"});
-        let none = || serde_json::json!({});
-        assert_eq!(sized(serde_json::json!([bash]), none())?, (0, 0));
-        assert_eq!(sized(serde_json::json!([web]), none())?, (10, 10));
-        assert_eq!(sized(serde_json::json!([limited]), none())?, (3, 3));
-        assert_eq!(sized(serde_json::json!([limited, code]), none())?, (13, 3));
-        let calls = serde_json::json!({"max_tool_calls": 2});
-        assert_eq!(sized(serde_json::json!([limited, code]), calls)?, (2, 2));
+        let many = serde_json::json!({
+            "type": "web_fetch_20250910", "name": "web_fetch", "max_uses": 1_000,
+        });
+        assert_eq!(sized(serde_json::json!([bash]))?, (0, 0));
+        assert_eq!(sized(serde_json::json!([web]))?, (10, 10));
+        assert_eq!(sized(serde_json::json!([limited]))?, (3, 3));
+        assert_eq!(sized(serde_json::json!([limited, code]))?, (13, 3));
+        // Each tool has its own limit at the provider.
+        assert_eq!(sized(serde_json::json!([limited, many]))?, (1_003, 3));
         let used = RequestSize {
             hosted_uses: 1,
             ..RequestSize::default()

@@ -34,7 +34,7 @@ pub use chunks::{KEEP_ALIVE, MessageStream};
 pub use request::{read, read_uncounted};
 
 /// The dialect's name in the contract.
-const NAME: &str = "anthropic-messages";
+pub(crate) const NAME: &str = "anthropic-messages";
 
 /// Adds the schemas of the dialect.
 pub(crate) fn describe(schemas: &mut Schemas) {

@@ -12,8 +12,9 @@ use crate::json::{FieldFault, Text, check_is_object, check_length, object_of, re
 pub(super) fn tool(tool: wire::AnthropicTool<'_>) -> Result<Tool, FieldFault> {
     let kind = tool.kind.as_ref().map_or("custom", Text::as_str);
     check_length(kind, MAX_TOOL_CHARS, "type")?;
-    let name = required(tool.name, "name")?;
-    check_length(&name, MAX_TOOL_CHARS, "name")?;
+    if let Some(name) = &tool.name {
+        check_length(name, MAX_TOOL_CHARS, "name")?;
+    }
     let mut others = tool.others.into_fields();
     let cache = cache_mark(tool.cache_control, &mut others)?;
     let schema = tool.input_schema.map(|json| json.0);
@@ -39,13 +40,14 @@ pub(super) fn tool(tool: wire::AnthropicTool<'_>) -> Result<Tool, FieldFault> {
         return Ok(Tool {
             kind: ToolKind::BuiltIn(BuiltInTool {
                 kind: kind.to_owned(),
-                name: Some(name),
+                name: tool.name,
                 configuration: object_of(fields),
             }),
             cache,
             extra: Vec::new(),
         });
     }
+    let name = required(tool.name, "name")?;
     let schema = required(schema, "input_schema")?;
     Ok(Tool {
         kind: ToolKind::Function(FunctionTool {

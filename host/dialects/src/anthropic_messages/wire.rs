@@ -206,8 +206,8 @@ object! {
     struct AnthropicTool<'de> as "MessagesTool" {
         /// The kind of the tool: `custom` for a tool of the client, or a tool of the provider; default: `custom`.
         "type": kind: Text<'de> = [Chars(1, MAX_TOOL_CHARS)],
-        /// The name of the tool.
-        "name": name: String = [Required, Chars(1, MAX_TOOL_CHARS)],
+        /// The name of the tool; toolsets of the provider have none.
+        "name": name: String = [Chars(1, MAX_TOOL_CHARS)],
         /// The purpose of the tool, for the model.
         "description": description: String,
         /// The input of a tool of the client, as a JSON schema of an object.

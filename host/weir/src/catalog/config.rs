@@ -247,7 +247,8 @@ pub struct PriceConfig {
     /// Output tokens of images. Default: `output`.
     pub image_output: Option<NanoUsd>,
     /// One search of the web by the provider, or one search unit of `rerank` (up to 100 documents); weir reserves the
-    /// price of as many as the tool's `max_uses`, or else of 10. Default: 0.
+    /// price of as many as the tool's `max_uses`, or else of 10, and sends that limit. At 0, requests with searches of the
+    /// web are refused. Default: 0.
     pub search: Option<NanoUsd>,
     /// `{ input_tokens, price }`: another price for requests with more input tokens. Default: none.
     pub above: Option<Box<AboveConfig>>,

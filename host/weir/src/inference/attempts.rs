@@ -307,6 +307,7 @@ impl Attempts<'_> {
             http: &self.parts.http,
             upstream,
             options: &candidate.options,
+            has_search_price: candidate.price.has_searches(),
             adapter,
             request,
             is_without_reasoning,

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use tokio::time::Instant;
 use weir_dialects::Attachment;
+use weir_dialects::hosted::{self, HostedTerms};
 use weir_upstream::Upstream;
 use weir_upstream::client::{HttpClient, SendError, UpstreamBody};
 use weir_upstream::credential::Authorization;
@@ -28,11 +29,14 @@ use super::relay::Relay;
 use weir_plugins::Component;
 use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{
-    HttpRequest, HttpResponseHead, Progress, Setting, Step, Task,
+    Failure, FailureKind, HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
 };
 use weir_sandbox::adapter::{AdapterCallError, AdapterRequest, GuestExchange, RequestRef};
 
 use crate::recordings::{OpenRecording, Recorder};
+
+/// The option of adapters with the fields and tools that an operator lets through.
+const PASS_FIELDS: &str = "pass-fields";
 
 /// The adapters' name for reasoning, in the list of ignored fields.
 const REASONING: &str = "reasoning";
@@ -45,6 +49,8 @@ pub struct ExchangeInputs<'a> {
     pub upstream: &'a Upstream,
     /// Options of the component for this upstream and model.
     pub options: &'a [Setting],
+    /// Whether searches of the web have a price.
+    pub has_search_price: bool,
     /// The component that translates.
     pub adapter: &'a Component,
     /// The request.
@@ -117,9 +123,13 @@ impl ExchangeInputs<'_> {
                 Some(changed) => RequestRef::from(changed),
                 None => RequestRef::from(self.request),
             };
-            let failure = match GuestExchange::begin(adapter, request, size, &configuration).await {
-                Err(AdapterCallError::Failure(failure)) => failure,
-                begun => break begun?,
+            let task = lenient.request.as_ref().or(self.request.task());
+            let failure = match task.and_then(|request| self.unseen_feature(request)) {
+                Some(failure) => failure,
+                None => match GuestExchange::begin(adapter, request, size, &configuration).await {
+                    Err(AdapterCallError::Failure(failure)) => failure,
+                    begun => break begun?,
+                },
             };
             let dialect = &adapter.description.dialect;
             let is_changed = self.request.task().is_some_and(|original| {
@@ -171,6 +181,29 @@ impl ExchangeInputs<'_> {
             }
             step = guest.next().await?;
         }
+    }
+
+    /// Returns the refusal of a request that lets its provider do what weir neither counts nor prices.
+    fn unseen_feature(&self, request: &Request) -> Option<Failure> {
+        let Task::Chat(chat) = &request.task else {
+            return None;
+        };
+        let mut options = self.options.iter();
+        let pass_fields = options.find(|(name, _)| name == PASS_FIELDS);
+        let terms = HostedTerms {
+            dialect: &request.client.dialect,
+            pass_fields: pass_fields.map_or("", |(_, names)| names.as_str()),
+            has_search_price: self.has_search_price,
+        };
+        let feature = hosted::unseen_feature(chat, terms)?;
+        Some(Failure {
+            kind: FailureKind::Unsupported,
+            text: feature.text,
+            param: Some(feature.param),
+            retry_after_ms: None,
+            code: None,
+            upstream_error: None,
+        })
     }
 
     async fn send(

@@ -13,7 +13,7 @@ use self::model::model;
 pub use self::model::{ProviderChoice, unknown_model};
 pub use self::request::{ResolvedRequest, ResolvedTask};
 pub use self::retrieval::resolve_retrieval;
-use weir_dialects::{ChatCall, MessageOrigin};
+use weir_dialects::{ChatCall, MessageOrigin, hosted};
 use weir_errors::{ApiError, ErrorCode};
 
 use crate::catalog::Catalog;
@@ -85,6 +85,7 @@ pub fn resolve(
         )
         .with_param(call.output_limit_param));
     }
+    hosted::limit_uses(&mut request, &call.client.dialect)?;
     let size = RequestSize::of(&request, &call.attachments, model.image_counting());
     let window = u64::from(model.context_window);
     let input = size.estimated_tokens();

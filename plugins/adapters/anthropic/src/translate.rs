@@ -8,7 +8,8 @@
 //! translates others: adaptive, with a budget and without efforts, or no reasoning. `auto` sends the client's form |
 //! | `sampling` | `true` (default), `false` | whether the model takes `temperature`, `top_p` and `top_k` |
 //! | `betas` | names, separated by commas | betas to request beside those of a client that speaks this dialect |
-//! | `pass-fields` | names, separated by commas | fields to let through although they change the price: `speed`, `inference_geo`, `fallbacks` |
+//! | `pass-fields` | names, separated by commas | fields and tools that the host lets through although weir does not see their
+//! cost or state, such as `speed`, `thread`, `mcp_servers`, `code_execution` |
 //! | `platform` | `anthropic` (default), `vertex`, `bedrock` | the platform that serves the models |
 //!
 //! The base URL ends where the dialect begins: `https://api.anthropic.com/v1`. On Vertex AI, it is

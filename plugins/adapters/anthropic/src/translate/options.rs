@@ -5,10 +5,10 @@ use weir_sdk::options::{from_lines, from_settings, names};
 use weir_sdk::wire::refuse;
 
 /// The names of the options.
-pub(super) const NAMES: [&str; 5] = ["thinking", "sampling", "betas", "pass-fields", "platform"];
+pub(super) const NAMES: [&str; 5] = ["thinking", "sampling", "betas", "platform", PASS_FIELDS];
 
-/// Fields that the option passes: each changes a response's cost.
-pub(super) const PRICED_FIELDS: [&str; 3] = ["speed", "inference_geo", "fallbacks"];
+/// The option that the host reads: the fields and tools that it lets through to the upstream.
+const PASS_FIELDS: &str = "pass-fields";
 
 /// The forms of reasoning that a model has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,8 +40,6 @@ pub(super) struct Options<'a> {
     is_without_sampling: bool,
     /// Names, separated by commas.
     betas: &'a str,
-    /// Names, separated by commas.
-    pass_fields: &'a str,
     pub(super) platform: Platform,
 }
 
@@ -72,7 +70,7 @@ impl<'a> Options<'a> {
             Platform::Vertex => "vertex",
             Platform::Bedrock => "bedrock",
         };
-        let values = [thinking, sampling, self.betas, self.pass_fields, platform];
+        let values = [thinking, sampling, self.betas, platform];
         for (name, value) in NAMES.iter().zip(values) {
             if !value.is_empty() {
                 lines.extend([name, " ", value, "\n"]);
@@ -100,11 +98,6 @@ impl<'a> Options<'a> {
             Some(_) if self.is_without_sampling => Err(refuse(name, name)),
             value => Ok(value),
         }
-    }
-
-    /// Returns whether the operator passes this field.
-    pub(super) fn passes(&self, field: &str) -> bool {
-        names(self.pass_fields).any(|name| name == field)
     }
 
     pub(super) fn betas(&self) -> impl Iterator<Item = &'a str> {
@@ -138,13 +131,8 @@ impl<'a> Options<'a> {
                 }
             }
             "betas" => self.betas = on_one_line(value)?,
-            "pass-fields" => {
-                self.pass_fields = on_one_line(value)?;
-                let other = names(value).find(|name| !PRICED_FIELDS.contains(name));
-                if let Some(other) = other {
-                    let known = PRICED_FIELDS.join(", ");
-                    return Err(format!("can only let {known} through, not {other}"));
-                }
+            PASS_FIELDS => {
+                on_one_line(value)?;
             }
             "platform" => {
                 self.platform = match value {

@@ -20,7 +20,7 @@ use weir_sdk::fields::is_advisory;
 use weir_sdk::path::encode_segment;
 use weir_sdk::wire::{self, Fields, Ignored, refuse};
 
-use super::options::{Options, PRICED_FIELDS, Platform};
+use super::options::{Options, Platform};
 use super::{BEDROCK_PATH, DIALECT, MESSAGES_PATH, VERTEX_PATH};
 use messages::{Content, Turn};
 use thinking::Thinking;
@@ -232,7 +232,7 @@ fn read<'a>(
     context: &mut Context<'a>,
 ) -> Result<Body<'a>, Failure> {
     refuse_what_has_no_place(chat)?;
-    let mut extra = extra(chat, options, context)?;
+    let mut extra = extra(chat, context)?;
     let (thinking, effort) = thinking::read(chat, options, context)?;
     let output = extra.take("output_config");
     let output_config = output_config(chat, effort, output, context)?;
@@ -285,19 +285,10 @@ fn refuse_what_has_no_place(chat: &ChatRequest) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the request's own extra fields: all for a client of this dialect, except fields that change the price
-/// without the operator's option; for other clients, none.
-fn extra<'a>(
-    chat: &'a ChatRequest,
-    options: &Options<'_>,
-    context: &mut Context<'a>,
-) -> Result<Fields<'a>, Failure> {
+/// Returns the request's own extra fields: all for a client of this dialect, because the host has refused those whose cost
+/// it does not know; for other clients, none.
+fn extra<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Fields<'a>, Failure> {
     if context.client_speaks_it {
-        let priced = chat.extra.iter().map(|(name, _)| name.as_str());
-        let mut priced = priced.filter(|name| PRICED_FIELDS.contains(name));
-        if let Some(name) = priced.find(|name| !options.passes(name)) {
-            return Err(refuse(name, name));
-        }
         return Fields::read(&chat.extra, &OWN_FIELDS, "");
     }
     for (name, json) in &chat.extra {

@@ -639,23 +639,68 @@ async fn a_client_that_hangs_up_pays_for_what_was_made() {
     let cut = charges(&gateway).await.pop().expect("a charge");
     assert!(cut.estimated && cut.tokens_output >= 1, "{cut:?}");
 
-    // No byte has arrived yet, but the upstream is at work.
-    upstream.will(Reply::never());
+    // The provider goes on with a plain response, which may come later than the end of a stream would.
+    let gate = Gate::new();
+    upstream.will(Reply::chat_with_usage("late", 2, 7).after_gate(&gate));
     let asking = {
         let client = client.clone();
         tokio::spawn(async move { client.post("/chat", &chat("scripted", "hello")).await })
     };
-    patiently(async {
-        while upstream.count() < 3 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    patiently(gate.reached()).await;
     asking.abort();
+    let _ = asking.await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    gate.open();
     is_settled(&gateway).await;
-    let waited = charges(&gateway).await.pop().expect("a charge");
-    assert_eq!((waited.tokens_input, waited.tokens_output), (2, 0));
+    let whole = charges(&gateway).await.pop().expect("a charge");
+    assert_eq!((whole.credits, whole.estimated), (price(2, 7), false));
     assert_eq!(charges(&gateway).await.len(), 3);
+}
+
+/// Nobody will learn the usage of a plain request that its provider has accepted. A client that still waits gets an error.
+#[tokio::test]
+async fn a_stopping_gateway_charges_the_hold_of_a_request_without_a_client() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::never());
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .tables("[limits]\nshutdown_ms = 200\n")
+        .start()
+        .await;
+    let client = gateway.client();
+    let ask = || {
+        let client = client.clone();
+        let mut body = chat("scripted", "hello");
+        body["max_tokens"] = 1_000.into();
+        tokio::spawn(async move { client.try_post("/chat", &body).await })
+    };
+    let gone = ask();
+    patiently(upstream.next_request()).await;
+    gone.abort();
+    let _ = gone.await;
+    let stays = ask();
+    patiently(upstream.next_request()).await;
+    for _ in 0..20 {
+        gateway.stranger().get("/health").await;
+    }
+    let folder = gateway.stop().await;
+    let told = stays.await.expect("no panic").expect("a response");
+    told.error(503, "SHUTTING_DOWN");
+    let again = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .folder(folder)
+        .start()
+        .await;
+    is_settled(&again).await;
+    let charged = charges(&again).await;
+    // Twice half of 5 bytes and 16 for a message, and the output limit with its slack.
+    let most = (36, 1_064);
+    assert_eq!(charged.len(), 1, "{charged:?}");
+    assert_eq!((charged[0].tokens_input, charged[0].tokens_output), most);
+    assert_eq!(
+        (charged[0].credits, charged[0].estimated),
+        (price(36, 1_064), true)
+    );
 }
 
 #[tokio::test]

@@ -2,6 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http::Method;
+use serde_json::Value;
+use tests::gateway::Builder;
+use tests::recording::{FORM, form, wav};
 use tests::{Gate, Gateway, Reply, Upstream, chat, patiently};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
@@ -48,13 +53,163 @@ async fn an_upstream_that_goes_on_for_too_long_after_that_is_cut() {
     }
 }
 
+/// A request of each kind without a stream, and its provider's response.
+fn plain_requests() -> Vec<(&'static str, &'static str, Bytes, Reply)> {
+    let json = "application/json";
+    let body = |body: Value| Bytes::from(body.to_string());
+    let data = serde_json::json!([{ "object": "embedding", "index": 0, "embedding": [1] }]);
+    let usage = serde_json::json!({ "prompt_tokens": 7, "total_tokens": 7 });
+    let vectors =
+        serde_json::json!({ "object": "list", "data": data, "model": "v", "usage": usage });
+    let ranking = serde_json::json!({
+        "results": [{ "index": 0, "relevance_score": 1 }], "meta": { "billed_units": { "search_units": 1 } },
+    });
+    let verdicts =
+        serde_json::json!({ "id": "m", "model": "j", "results": [{ "flagged": false }] });
+    let images = serde_json::json!({ "created": 1, "data": [{ "b64_json": "b25l" }] });
+    let spoken = Reply::new(200)
+        .header("content-type", "audio/mpeg")
+        .body(b"spoken".to_vec());
+    vec![
+        (
+            "/chat",
+            json,
+            body(chat("scripted", "x")),
+            Reply::chat_with_usage("late", 50, 9),
+        ),
+        (
+            "/v1/images/generations",
+            json,
+            body(serde_json::json!({ "model": "painter", "prompt": "a cat" })),
+            Reply::json(200, &images),
+        ),
+        (
+            "/v1/embeddings",
+            json,
+            body(serde_json::json!({ "model": "vectors", "input": "text" })),
+            Reply::json(200, &vectors),
+        ),
+        (
+            "/v1/rerank",
+            json,
+            body(serde_json::json!({ "model": "order", "query": "q", "documents": ["a"] })),
+            Reply::json(200, &ranking),
+        ),
+        (
+            "/v1/moderations",
+            json,
+            body(serde_json::json!({ "model": "judge", "input": "text" })),
+            Reply::json(200, &verdicts),
+        ),
+        (
+            "/v1/audio/speech",
+            json,
+            body(serde_json::json!({ "model": "voice", "input": "Hello", "voice": "alloy" })),
+            spoken,
+        ),
+        (
+            "/v1/audio/transcriptions",
+            FORM,
+            form(&wav(2), &[("model", "ear")]),
+            Reply::json(200, &serde_json::json!({ "text": "hello" })),
+        ),
+    ]
+}
+
+/// A gateway with a model of each kind.
+fn of_all_kinds(upstream: &Upstream) -> Builder {
+    let model = |id: &str, kind: &str, price: &str, more: &str| {
+        format!(
+            "[models.{id}]\nkind = \"{kind}\"\ncontext_window = 1000\nprice = {{ {price} }}\n{more}\
+             upstreams = [{{ provider = \"scripted\" }}]\n"
+        )
+    };
+    let tokens = "max_output_tokens = 1000\ndefault_output_tokens = 1000\n";
+    let tables = [
+        model("painter", "chat", "image = 0.04", tokens),
+        model("vectors", "embeddings", "input = 2, output = 0", ""),
+        model(
+            "order",
+            "rerank",
+            "input = 0, output = 0, search = 0.01",
+            "",
+        ),
+        model("judge", "moderation", "input = 2, output = 0", ""),
+        model("voice", "speech", "characters = 20", ""),
+        model("ear", "transcription", "minute = 0.6", ""),
+    ];
+    Gateway::builder()
+        .upstream("scripted", upstream)
+        .tables(&tables.concat())
+}
+
+/// Lets the gateway learn of a disconnect from the socket: requests on the same runtime give it the time.
+async fn notice(gateway: &Gateway) {
+    for _ in 0..20 {
+        gateway.stranger().get("/health").await;
+    }
+}
+
+/// Returns the last charge, and whether it is an estimate.
+async fn last_charge(gateway: &Gateway) -> (f64, Value) {
+    let list = gateway.client().get("/usage/requests?limit=1").await.json();
+    let last = &list["requests"][0];
+    (
+        last["credits"].as_f64().expect("a charge"),
+        last["estimated"].clone(),
+    )
+}
+
+/// Its provider goes on and bills, so weir does, too.
 #[tokio::test]
-async fn a_plain_client_that_hangs_up_is_noticed_too() {
+async fn a_plain_request_of_any_kind_is_read_to_its_end_and_charged() {
+    for (path, media_type, body, reply) in plain_requests() {
+        let upstream = Upstream::start().await;
+        let gateway = of_all_kinds(&upstream)
+            .tables("[limits]\nhang_up_drain_ms = 0\nrequests_per_account = { free = 1 }\n")
+            .start()
+            .await;
+        let client = gateway.client();
+        let ask = || {
+            let (client, body) = (client.clone(), body.clone());
+            tokio::spawn(async move {
+                client
+                    .send(Method::POST, path, Some(media_type), body)
+                    .await
+            })
+        };
+        upstream.will(reply.clone());
+        let answer = ask().await.expect("no panic");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        patiently(until_idle(&gateway)).await;
+        let expected = last_charge(&gateway).await;
+        assert!(expected.0 > 0.0, "{path}: {expected:?}");
+
+        let gate = Gate::new();
+        upstream.will(reply.after_gate(&gate));
+        let request = ask();
+        patiently(gate.reached()).await;
+        request.abort();
+        let _ = request.await;
+        notice(&gateway).await;
+        // The request keeps its place.
+        let other = client.post("/chat", &chat("scripted", "x")).await;
+        other.error(429, "TOO_MANY_AT_ONCE");
+        assert_eq!(gateway.app().tasks.len(), 1, "{path}");
+        gate.open();
+        patiently(until_idle(&gateway)).await;
+        assert_eq!(last_charge(&gateway).await, expected, "{path}");
+        assert_eq!(upstream.count(), 2, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_plain_request_without_a_client_ends_at_its_deadline() {
     let upstream = Upstream::start().await;
     upstream.will(Reply::never());
     let gateway = Gateway::builder()
         .upstream("scripted", &upstream)
-        .tables("[limits]\nhang_up_drain_ms = 200\n")
+        .tables("[limits]\nhang_up_drain_ms = 0\n[timeouts]\ntotal_ms = 500\n")
         .start()
         .await;
     let client = gateway.client();
@@ -64,6 +219,8 @@ async fn a_plain_client_that_hangs_up_is_noticed_too() {
     let _ = request.await;
     patiently(upstream.until_hung_up()).await;
     patiently(until_idle(&gateway)).await;
+    // The provider was at work.
+    assert!(last_charge(&gateway).await.0 > 0.0);
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ const CUTS: usize = 250;
 /// Clients that disconnect together.
 const TOGETHER: usize = 25;
 
-/// Time for which a response is read on after its client's disconnect.
+/// Time for which a stream is read on after its client's disconnect.
 const DRAIN: Duration = Duration::from_millis(1_000);
 
 /// Time limit for the end of a cut request: the drain, and this machine's delay.
@@ -200,6 +200,10 @@ impl Case {
             }
         }
         if self.then == Upstreams::Ends {
+            if !self.stream {
+                // A plain response is read to its end, however late it comes.
+                tokio::time::sleep(DRAIN).await;
+            }
             // The gateway learns of the disconnect from the socket; a request on the same runtime gives it the time.
             gateway.stranger().get("/health").await;
             gate.open();

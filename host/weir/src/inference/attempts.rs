@@ -216,6 +216,7 @@ impl Attempts<'_> {
             // available.
             chat.stream = self.wants_stream || candidate.stream_plain && self.may_be_streamed;
         }
+        relay.expect_stream(is_streamed(&self.request));
         let request = self.request.task();
         let readable = request.and_then(|request| reasoning::readable_by(&upstream.name, request));
         let mut readable = readable.map(AdapterRequest::Task);
@@ -397,6 +398,23 @@ fn is_of_credential(error: &ExchangeError, relay: &Relay) -> bool {
         failure.kind,
         FailureKind::Unauthorized | FailureKind::RateLimited
     ) || relay.status() == Some(StatusCode::PAYMENT_REQUIRED)
+}
+
+/// Whether the upstream streams its response. Recordings arrive in pieces, but their providers finish and bill them.
+fn is_streamed(request: &AdapterRequest) -> bool {
+    match request {
+        AdapterRequest::Task(request) => match &request.task {
+            Task::Chat(chat) => chat.stream,
+            Task::Image(_) => false,
+        },
+        AdapterRequest::Other(OtherRequest::Transcription(request)) => request.task.stream,
+        AdapterRequest::Other(
+            OtherRequest::Embeddings(_)
+            | OtherRequest::Rerank(_)
+            | OtherRequest::Moderation(_)
+            | OtherRequest::Speech(_),
+        ) => false,
+    }
 }
 
 /// Whether weir may request a stream for a plain response: not with log probabilities, images or audio.

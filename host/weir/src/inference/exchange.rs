@@ -5,7 +5,7 @@
 //! client does not read, weir reads nothing from the upstream.
 //!
 //! **Invariant:** every wait ends: at the upstream's idle or first-byte timeout, at the request's deadline, at the end
-//! of the drain time, or at shutdown. **Invariant:** every loop is bounded, for any sequence of the guest's steps.
+//! of a stream's drain time, or at shutdown. **Invariant:** every loop is bounded, for any sequence of the guest's steps.
 
 use std::mem;
 use std::time::Duration;
@@ -232,6 +232,10 @@ impl ExchangeInputs<'_> {
         // The host sets this header; guests neither see nor set it.
         if let Some(trace) = relay.context().trace_onward() {
             trace.write(request.headers_mut());
+        }
+        if relay.is_hung_up() && !relay.was_asked() {
+            // No provider has begun, and nobody awaits the response.
+            return Err(ExchangeError::Abandoned);
         }
         relay.ask();
         // Image streams begin only when an image is ready, even if the client wants a stream.

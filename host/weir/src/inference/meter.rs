@@ -6,7 +6,9 @@
 //! |---|---|
 //! | complete response, even if empty | the upstream's reported usage, within the bounds of [`usage::check`] |
 //! | stopped at a limit | the same |
-//! | client disconnected after weir sent the request upstream | usage until the end of the drain time, at least an estimate of the received data |
+//! | client disconnected from a stream after weir sent the request upstream | usage until the end of the drain time, at least an estimate of the received data |
+//! | client disconnected from another request | usage of the complete response, which weir awaits within the deadline |
+//! | the gateway stops while such a request is at its provider | the whole hold |
 //! | stream failed after partial delivery | the same |
 //! | task aborted | the last checkpoint |
 //! | plain response cut at the deadline, with usable text | the same as for a disconnected client |
@@ -140,6 +142,8 @@ pub struct Meter {
     checkpointed_bytes: u64,
     checkpointed_at: Instant,
     state: MeterState,
+    /// Whether the charge is the whole hold, because nobody will learn the usage.
+    charges_hold: bool,
     /// A requested settlement that was not durable in time.
     late: Option<(Settle, TokenCounts)>,
 }
@@ -182,6 +186,7 @@ impl Meter {
             checkpointed_bytes: 0,
             checkpointed_at: now,
             state: MeterState::New,
+            charges_hold: false,
             late: None,
         }
     }
@@ -268,6 +273,11 @@ impl Meter {
         }
         let cost = charge.provider_cost_nano_usd;
         self.written_off_nano_usd = self.written_off_nano_usd.saturating_add(cost);
+    }
+
+    /// Charges the whole hold at the settlement.
+    pub fn charge_hold(&mut self) {
+        self.charges_hold = true;
     }
 
     /// Checks whether the response so far exceeds its limits. If the client has already received it (`is_delivered`),
@@ -429,6 +439,9 @@ impl Meter {
 
     /// Returns the usage so far, and its price.
     fn price(&self, sequence: &Sequence) -> (CheckedUsage, RequestCharge) {
+        if let (true, Some(attempt)) = (self.charges_hold, &self.attempt) {
+            return self.whole_hold(&attempt.price);
+        }
         let checked = usage::check(
             sequence.usage(),
             &self.metered.size,
@@ -449,9 +462,40 @@ impl Meter {
         (checked, charge)
     }
 
+    /// Returns the usage that the hold covers, and the hold as its price.
+    fn whole_hold(&self, price: &Price) -> (CheckedUsage, RequestCharge) {
+        let MeteredRequest {
+            size,
+            limits,
+            images,
+            ..
+        } = &self.metered;
+        let bound = size.bound(limits, *images);
+        let used = Billable {
+            tokens: TokenCounts {
+                input: bound.input_tokens,
+                output: bound.output_tokens,
+                ..TokenCounts::default()
+            },
+            images: bound.images,
+            searches: bound.searches,
+        };
+        let charge = RequestCharge {
+            credits: self.held,
+            ..pricing::charge(price, &self.factors, &used)
+        };
+        let checked = CheckedUsage {
+            used,
+            estimated: true,
+            clamped: false,
+        };
+        (checked, charge)
+    }
+
     /// Returns the usage with the number of images to count, and to charge at a price per image.
     fn with_images(&self, used: Billable, sequence: &Sequence, price: &Price) -> Billable {
         let images = match price {
+            _ if self.charges_hold => used.images,
             Price::Text { .. } => sequence.images(),
             Price::Image(_) => {
                 let least = u32::from(sequence.any_output());

@@ -14,7 +14,7 @@
 //! 8. **Settle**: charges the actual price, durably, and then sends the end of the response.
 //!
 //! From the hold on, the request's work is registered with the gateway, so that shutdown waits for it, and outlives the
-//! client's connection: if a client disconnects, weir reads the response for a while. The work of a stream is a separate
+//! client's connection: if a client disconnects, weir reads a stream for a while, and any other response to its end. The work of a stream is a separate
 //! task. The work of a plain request becomes one only if its client disconnects ([`attended`]).
 //!
 //! **Invariant:** no client receives a complete response before its charge is durable, and every hold ends.
@@ -525,8 +525,8 @@ impl AdmittedRequest {
             // Images arrive only when they are complete, and a client that disconnects pays for them. An executor that
             // resumes a swarm requests the response again.
             drain: match resolved.model.makes_images() || payer.parent.is_some() {
-                true => parts.timeouts.total(),
-                false => parts.exchange_limits.hang_up_drain(),
+                true => None,
+                false => Some(parts.exchange_limits.hang_up_drain()),
             },
             shutdown: parts.shutdown.clone(),
             output_limit: resolved.output_limit,

@@ -3,7 +3,8 @@
 //!
 //! The exchange runs in a separate task, which outlives the client's connection. A channel leads to the client: one
 //! message for a plain response, pieces for a stream. A closed channel means that the client has disconnected. weir
-//! then reads and discards the response for a while, so that the upstream's usage can still arrive.
+//! then reads and discards the response, so that the upstream's usage can still arrive: a stream for a while, any other
+//! response to its end, because its provider goes on and bills.
 //!
 //! **Invariant:** every wait goes through [`Relay::within`], or has the same bounds: the request's deadline, the drain
 //! time, and shutdown. **Invariant:** the connection of an incomplete stream breaks, so a client never mistakes it for
@@ -55,8 +56,8 @@ const FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct RequestBounds {
     /// The deadline, retries and fallbacks included.
     pub deadline: Instant,
-    /// The drain time after the client disconnected.
-    pub drain: Duration,
+    /// The drain time of a stream after the client disconnected; the rest of the deadline if there is none.
+    pub drain: Option<Duration>,
     /// The token for the end of the shutdown's grace period.
     pub shutdown: CancellationToken,
     /// The maximum tokens of the response.
@@ -88,6 +89,8 @@ pub struct Relay {
     content: Option<Box<ResponseLog>>,
     /// Whether weir sent the request to an upstream, which may charge from then on.
     asked: bool,
+    /// Whether the upstream streams its response in this attempt.
+    upstream_streams: bool,
     /// The HTTP status of the attempt's latest response.
     status: Option<StatusCode>,
     /// Advisory fields that the upstream does not receive.
@@ -213,6 +216,7 @@ impl Relay {
             recorder: None,
             content,
             asked: false,
+            upstream_streams: true,
             status: None,
             ignored: Vec::new(),
             dialect,
@@ -305,6 +309,11 @@ impl Relay {
         self.answered_by(provider);
     }
 
+    /// Sets whether the upstream streams its response in this attempt.
+    pub fn expect_stream(&mut self, upstream_streams: bool) {
+        self.upstream_streams = upstream_streams;
+    }
+
     /// Begins a response from the cache that a provider made, without these fields.
     pub fn begin_cached(&mut self, provider: &str, ignored: Vec<String>) {
         self.context.note_provider(provider);
@@ -353,6 +362,16 @@ impl Relay {
         let delivered = self.is_stream() && self.sequence.any_output();
         let was_at_work = error.is_cut_off() && (self.asked || self.sequence.any_output());
         delivered || was_at_work && self.is_hung_up()
+    }
+
+    /// Whether the client pays the whole hold of a failed request: the gateway stops while a provider works on a response
+    /// that the client no longer awaits, and whose usage nobody will learn.
+    fn is_owed_whole(&self, error: &ExchangeError) -> bool {
+        let is_accepted = self.asked && self.status.is_none_or(|status| status.is_success());
+        matches!(error, ExchangeError::ShuttingDown)
+            && is_accepted
+            && !self.upstream_streams
+            && self.is_hung_up()
     }
 
     /// Whether the upstream may charge for a failed request: it responded in part, or weir ended the attempt.
@@ -641,6 +660,9 @@ impl Relay {
             }
         }
         self.context.note_failure(&error);
+        if self.is_owed_whole(&error) {
+            self.meter.charge_hold();
+        }
         if self.is_owed(&error) {
             // The client gets the error even if the charge fails.
             let _ = self.settle(false).await;
@@ -800,7 +822,10 @@ impl Relay {
 
     /// The end of the drain time after a disconnect.
     fn abandoned_at(&self) -> Option<Instant> {
-        self.hung_up_at.map(|at| at + self.bounds.drain)
+        // Before weir has asked an upstream, nobody bills the request.
+        let is_cut = self.upstream_streams || !self.asked;
+        let drain = self.bounds.drain.filter(|_| is_cut)?;
+        self.hung_up_at.map(|at| at + drain)
     }
 
     async fn send(&mut self, piece: Vec<u8>) -> Result<(), ExchangeError> {

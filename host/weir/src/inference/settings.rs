@@ -11,8 +11,8 @@ use serde::Deserialize;
 pub struct ExchangeLimits {
     /// Bytes of a provider's response. Default: 64 MiB.
     pub answer_bytes: NonZeroU64,
-    /// Milliseconds for which weir reads a response after its client disconnected, to receive the token counts.
-    /// Default: 10,000.
+    /// Milliseconds for which weir reads a stream after its client disconnected, to receive the token counts. Other
+    /// responses are read to their end, within `total_ms`. Default: 10,000.
     pub hang_up_drain_ms: u64,
     /// Milliseconds between two reads of a fast stream; 0 reads each piece at once. Default: 5.
     pub stream_flush_ms: u64,

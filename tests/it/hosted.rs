@@ -217,6 +217,63 @@ async fn the_assumed_limit_of_uses_is_sent_to_the_provider() {
     assert_eq!(limits, [json!(10), json!(10), Value::Null]);
 }
 
+/// Returns the cost of all requests at their providers, in USD, and the last charge in credits.
+async fn cost_and_charge(gateway: &Gateway) -> (f64, f64) {
+    let admin = gateway.admin("root").await;
+    let report = admin.get("/admin/model-economics").await.json();
+    let cost = report[0]["provider_cost_usd"].as_f64().expect("a cost");
+    let usage = gateway.client().get("/usage/requests").await.json();
+    let charge = usage["requests"][0]["credits"].as_f64();
+    (cost, charge.expect("a charge"))
+}
+
+/// The provider bills 40 searches although the request allows 10.
+#[tokio::test]
+async fn usage_beyond_the_clamp_is_a_cost_with_a_metric() {
+    let upstream = Upstream::start().await;
+    let gateway = gateway(&upstream, "", PRICE).await;
+    upstream.will(message(&json!({
+        "input_tokens": 1_000, "output_tokens": 100,
+        "server_tool_use": { "web_search_requests": 40, "web_fetch_requests": 0 },
+    })));
+    let search = tool("web_search_20250305", "web_search");
+    let answer = gateway.client().post(MESSAGES, &question(&search)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let (cost, charge) = cost_and_charge(&gateway).await;
+    let tokens_usd = (1_000.0 + 2.0 * 100.0) / 1e6;
+    let close = |one: f64, other: f64| (one - other).abs() < 1e-6;
+    assert!(close(charge, (tokens_usd + 0.1) * 1.4 * 1e3), "{charge}");
+    assert!(close(cost, tokens_usd + 0.4), "{cost}");
+    let metrics = gateway.stranger().get("/metrics").await.text();
+    let of_model = |series: &str| {
+        let series = format!("{series}{{slot=\"anthropic\"");
+        let mut lines = metrics.lines();
+        let line =
+            lines.find(|line| line.starts_with(&series) && line.contains("model=\"scripted\""));
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        value.unwrap_or_else(|| panic!("{series} in {metrics}"))
+    };
+    assert!(close(of_model("weir_plugin_clamps_total"), 1.0));
+    assert!(close(of_model("weir_plugin_clamped_usd_total"), 0.3));
+}
+
+/// A report that no request can have is bounded, so that sums of costs stay sums.
+#[tokio::test]
+async fn an_absurd_report_is_a_bounded_cost() {
+    let upstream = Upstream::start().await;
+    let gateway = gateway(&upstream, "", PRICE).await;
+    for _ in 0..3 {
+        upstream.will(message(
+            &json!({ "input_tokens": u64::MAX, "output_tokens": 10 }),
+        ));
+        let answer = gateway.client().post(MESSAGES, &question(&json!({}))).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let (cost, charge) = cost_and_charge(&gateway).await;
+    assert!((29.9..30.1).contains(&cost), "{cost}");
+    assert!(charge < 1.0, "{charge}");
+}
+
 #[tokio::test]
 async fn a_search_without_a_price_or_with_a_wrong_limit_is_refused() {
     let search = |max_uses: Value| json!({ "tools": [{ "type": "web_search_20250305", "name": "web_search", "max_uses": max_uses }] });
@@ -327,5 +384,40 @@ async fn no_adapter_sends_a_feature_that_weir_does_not_see() {
             let sent = String::from_utf8_lossy(&request.body).into_owned();
             assert!(!sent.contains("secret-mark"), "{api}: {sent}");
         }
+    }
+}
+
+/// Servers such as vLLM return several choices; weir asks for one and delivers one.
+#[tokio::test]
+async fn a_second_choice_of_a_chat_is_not_delivered() {
+    let choice = |index: u32, text: &str| json!({ "index": index, "message": { "role": "assistant", "content": text }, "finish_reason": "stop" });
+    let usage = json!({ "prompt_tokens": 5, "completion_tokens": 4 });
+    let upstream = Upstream::start().await;
+    let choices = json!([choice(0, "first-choice"), choice(1, "second-choice")]);
+    upstream.always(Reply::json(
+        200,
+        &json!({ "choices": choices, "usage": usage }),
+    ));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let messages = json!([{ "role": "user", "content": "Hello" }]);
+    for (path, body) in [
+        (
+            "/v1/chat/completions",
+            json!({ "model": "scripted", "messages": messages }),
+        ),
+        (MESSAGES, question(&json!({}))),
+        (
+            "/v1/responses",
+            json!({ "model": "scripted", "input": "Hello" }),
+        ),
+        (
+            "/v1beta/models/scripted:generateContent",
+            json!({ "contents": [{ "parts": [{ "text": "Hello" }] }] }),
+        ),
+    ] {
+        let answer = gateway.client().post(path, &body).await;
+        let text = answer.text();
+        assert!(text.contains("first-choice"), "{path}: {text}");
+        assert!(!text.contains("second-choice"), "{path}: {text}");
     }
 }

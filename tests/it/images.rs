@@ -623,6 +623,77 @@ async fn previews_come_as_they_are_made_and_the_image_when_it_is_paid_for() {
     assert_eq!(ended(&client).await, settled(1));
 }
 
+/// A provider that makes five images for one is its own, or its component's, fault: its price is a cost of weir.
+#[tokio::test]
+async fn surplus_images_are_neither_delivered_nor_charged() {
+    let names: [&[u8]; 5] = [b"image-1", b"image-2", b"image-3", b"image-4", b"image-5"];
+    let parts: Vec<_> = names
+        .iter()
+        .map(|name| json!({ "inlineData": { "mimeType": "image/png", "data": STANDARD.encode(name) } }))
+        .collect();
+    let content = json!([{ "content": { "parts": parts }, "finishReason": "STOP" }]);
+    let of_gemini = Reply::json(
+        200,
+        &json!({ "candidates": content, "usageMetadata": { "promptTokenCount": 9, "candidatesTokenCount": 9 } }),
+    );
+    let mut two = asked("a cat");
+    two["n"] = json!(2);
+    let gemini = json!({ "contents": [{ "parts": [{ "text": "a cat" }] }] });
+    for (adapter, path, body, count) in [
+        ("openai", GENERATIONS, asked("a cat"), 1),
+        ("openai", GENERATIONS, two, 2),
+        ("openai", "/chat", chat("painter", "a cat"), 1),
+        (
+            "openai",
+            "/v1/chat/completions",
+            chat("painter", "a cat"),
+            1,
+        ),
+        (
+            "openai",
+            "/v1/responses",
+            json!({ "model": "painter", "input": "a cat" }),
+            1,
+        ),
+        (
+            "openai",
+            "/v1beta/models/painter:generateContent",
+            gemini,
+            1,
+        ),
+        ("gemini", GENERATIONS, asked("a cat"), 1),
+        ("gemini", "/chat", chat("painter", "a cat"), 1),
+    ] {
+        let upstream = Upstream::start().await;
+        upstream.always(match adapter {
+            "openai" => made(&names),
+            _ => of_gemini.clone(),
+        });
+        let gateway = painter(adapter, &upstream, "").await;
+        let client = gateway.client();
+        let answer = client.post(path, &body).await;
+        let text = answer.text();
+        assert_eq!(answer.status, 200, "{adapter} {path}: {text}");
+        for (index, name) in names.iter().enumerate() {
+            let is_there = text.contains(&STANDARD.encode(name));
+            assert_eq!(is_there, index < count, "{adapter} {path}, {index}: {text}");
+        }
+        assert_eq!(
+            ended(&client).await,
+            settled(count as i64),
+            "{adapter} {path}"
+        );
+        let admin = gateway.admin("root").await;
+        let economics = admin.get("/admin/model-economics").await.json();
+        let cost = economics[0]["provider_cost_usd"].as_f64();
+        let cost = cost.expect("a cost");
+        assert!(
+            (cost - 5.0 * 0.04).abs() < 1e-9,
+            "{adapter} {path}: {economics}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn who_hangs_up_pays_for_the_image_that_is_being_made() {
     let gate = Gate::new();

@@ -256,6 +256,7 @@ async fn everything() -> String {
     let plugin = Plugin::Adapter(adapter);
     app.metrics.plugins.quarantine(&plugin);
     app.metrics.plugins.quarantine_withheld(&plugin);
+    app.metrics.plugins.clamp(&plugin, "scripted", 1);
     app.metrics
         .plugins
         .canary_end(&plugin, CanaryEnd::RolledBack);

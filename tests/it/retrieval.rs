@@ -337,11 +337,6 @@ async fn an_invalid_response_costs_nothing() {
             (
                 EMBEDDINGS,
                 two.clone(),
-                vectors(adapter, &["[1]", "[1]", "[1]"]),
-            ),
-            (
-                EMBEDDINGS,
-                two.clone(),
                 vectors(adapter, &["[1]", "[1, 2]"]),
             ),
             (EMBEDDINGS, two.clone(), vectors(adapter, &["[1]", "null"])),
@@ -400,6 +395,39 @@ async fn an_invalid_response_costs_nothing() {
         ));
         let answer = client.post(EMBEDDINGS, &asked(json!("a"))).await;
         assert_eq!(answer.status, 503, "{}", answer.text());
+    }
+}
+
+/// weir delivers as many items as the request asks for, and counts the surplus against the component.
+#[tokio::test]
+async fn surplus_vectors_and_documents_are_dropped_and_counted() {
+    for adapter in ADAPTERS {
+        let upstream = Upstream::start().await;
+        let gateway = gateway_of(adapter, &upstream).start().await;
+        let client = gateway.client();
+        upstream.will(vectors(adapter, &["[1]", "[2]", "[3]"]));
+        let answer = client.post(EMBEDDINGS, &asked(json!(["a", "b"]))).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(embedded(&answer.json()).len(), 2, "{adapter}");
+        let mut surplus = 1;
+        if adapter == "openai" {
+            let results = json!([
+                { "index": 1, "relevance_score": 0.9 }, { "index": 0, "relevance_score": 0.1 },
+            ]);
+            upstream.will(Reply::json(200, &json!({ "results": results })));
+            let body =
+                json!({ "model": "order", "query": "q", "documents": ["a", "b"], "top_n": 1 });
+            let answer = client.post(RERANK, &body).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            let ranked = answer.json()["results"].clone();
+            assert_eq!(ranked.as_array().map(Vec::len), Some(1), "{ranked}");
+            assert_eq!(ranked[0]["index"], 1);
+            surplus += 1;
+        }
+        let metrics = gateway.stranger().get("/metrics").await.text();
+        let clamps = format!("weir_plugin_clamps_total{{slot=\"{adapter}\"");
+        let counted = metrics.lines().filter(|line| line.starts_with(&clamps));
+        assert_eq!(counted.count(), surplus, "{metrics}");
     }
 }
 

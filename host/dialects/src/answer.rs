@@ -273,6 +273,16 @@ impl PlainResponse {
         }
     }
 
+    /// Whether the upstream has sent more items than the request asked for. The body lacks them.
+    pub fn has_surplus(&self) -> bool {
+        match self {
+            Self::OpenAiEmbeddings(list) => list.has_surplus(),
+            Self::Rerank(ranking) => ranking.has_surplus(),
+            Self::OpenAiModeration(verdicts) => verdicts.has_surplus(),
+            _ => false,
+        }
+    }
+
     /// Returns the body of the response.
     pub fn into_body(self, billed: &BilledUsage) -> Vec<u8> {
         match self {

@@ -1,4 +1,5 @@
-//! The figures of plugins for Prometheus. Labels are names of slots and digests of components, never a client's data.
+//! The figures of plugins for Prometheus. Labels are names of slots and models, and digests of components, never a client's
+//! data.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub struct PluginMetrics {
     canary_share: Family<PluginLabels, Gauge<f64, AtomicU64>>,
     canaries_rolled_back: Family<PluginLabels, Counter>,
     canaries_promoted: Family<PluginLabels, Counter>,
+    clamps: Family<ClampLabels, Counter>,
+    clamped_usd: Family<ClampLabels, Counter<f64, AtomicU64>>,
 }
 
 /// The end of a canary by weir itself.
@@ -41,6 +44,14 @@ pub enum CanaryEnd {
 struct PluginLabels {
     slot: String,
     digest: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClampLabels {
+    slot: String,
+    digest: String,
+    /// The model's id in the catalog.
+    model: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -120,6 +131,18 @@ impl PluginMetrics {
             "Canaries that this node promoted because they did well for long enough",
             canaries_promoted.clone(),
         );
+        let clamps = Family::default();
+        registry.register(
+            "plugin_clamps",
+            "Responses of a component whose usage or number of items weir lowered or raised",
+            clamps.clone(),
+        );
+        let clamped_usd = Family::default();
+        registry.register(
+            "plugin_clamped_usd",
+            "Price, in USD at the provider, of reported usage that weir did not charge",
+            clamped_usd.clone(),
+        );
         Self {
             first_token,
             exchanges,
@@ -130,7 +153,22 @@ impl PluginMetrics {
             canary_share,
             canaries_rolled_back,
             canaries_promoted,
+            clamps,
+            clamped_usd,
         }
+    }
+
+    /// Counts a clamped response to a request for a model. `nano_usd` is the provider's price of the uncharged usage.
+    pub fn clamp(&self, plugin: &Plugin, model: &str, nano_usd: i64) {
+        let PluginLabels { slot, digest } = labels(plugin);
+        let labels = ClampLabels {
+            slot,
+            digest,
+            model: model.to_owned(),
+        };
+        self.clamps.get_or_create(&labels).inc();
+        let usd = nano_usd as f64 / 1e9;
+        self.clamped_usd.get_or_create(&labels).inc_by(usd);
     }
 
     /// Sets the canaries of this node with their shares, and removes all others.

@@ -41,6 +41,9 @@ const VISIBLE_BYTES_PER_TOKEN: u64 = 16;
 /// The visible bytes that need no token.
 const VISIBLE_BYTES_FREE: u64 = 1 << 10;
 
+/// The maximum of a reported count in weir's own cost: ten windows of a million tokens.
+const MAX_REPORTED: u64 = 10_000_000;
+
 /// The estimated tokens of one result of such a tool.
 const HOSTED_RESULT_TOKENS: u64 = 8_192;
 
@@ -510,6 +513,29 @@ pub fn as_reported(usage: &Usage) -> Billable {
     }
 }
 
+/// Returns the larger of the believed and the reported counts: the usage for which the provider may bill weir. A count
+/// beyond every request's is nobody's bill.
+pub fn beyond(believed: &Billable, reported: &Usage) -> Billable {
+    let reported = as_reported(reported);
+    let larger = |believed: u64, reported: u64| believed.max(reported.min(MAX_REPORTED));
+    let (ours, theirs) = (believed.tokens, reported.tokens);
+    Billable {
+        tokens: TokenCounts {
+            input: larger(ours.input, theirs.input),
+            cache_read: larger(ours.cache_read, theirs.cache_read),
+            cache_write_short: larger(ours.cache_write_short, theirs.cache_write_short),
+            cache_write_long: larger(ours.cache_write_long, theirs.cache_write_long),
+            output: larger(ours.output, theirs.output),
+            reasoning: ours.reasoning,
+            audio_input: larger(ours.audio_input, theirs.audio_input),
+            audio_output: larger(ours.audio_output, theirs.audio_output),
+            image_output: larger(ours.image_output, theirs.image_output),
+        },
+        images: believed.images,
+        searches: larger(believed.searches, reported.searches),
+    }
+}
+
 /// Returns a reported count by its name; 0 without one.
 fn named(usage: &Usage, name: &str) -> u64 {
     let count = usage.other.iter().find(|count| count.name == name);
@@ -844,6 +870,18 @@ mod tests {
         assert_eq!(checked.used.tokens.output, 114);
         assert_eq!(checked.used.tokens.reasoning, 114);
         assert!(checked.clamped && !checked.estimated);
+    }
+
+    #[test]
+    fn the_cost_of_a_clamped_report_is_bounded_and_at_least_what_is_believed() {
+        let mut reported = usage(Some(u64::MAX), None);
+        reported.cache_read_tokens = Some(7);
+        let believed = check(Some(&reported), &SIZE, &MODEL, whole(400)).used;
+        let beyond = beyond(&believed, &reported);
+        assert_eq!(beyond.tokens.input, 10_000_000);
+        assert_eq!(beyond.tokens.cache_read, 7);
+        assert_eq!(beyond.tokens.output, believed.tokens.output);
+        assert!(believed.tokens.output > 0);
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub struct EmbeddingList {
     model: String,
     form: EmbeddingForm,
     vectors: Vec<Vector>,
+    has_surplus: bool,
     fault: Option<DataFault>,
 }
 
@@ -74,6 +75,7 @@ impl EmbeddingList {
             model: head.model,
             form,
             vectors: Vec::new(),
+            has_surplus: false,
             fault: None,
         }
     }
@@ -83,15 +85,16 @@ impl EmbeddingList {
         let Event::Media(media) = event else {
             return;
         };
+        if self.vectors.len() == self.form.inputs {
+            self.has_surplus = true;
+            return;
+        }
         let wanted = self.form.dimensions;
         let wanted = wanted.and_then(|wanted| usize::try_from(wanted).ok());
         let first = self.vectors.first().map(|first| first.dimensions);
         let differs = |from: Option<usize>, count: usize| from.is_some_and(|from| from != count);
         let invalid = |fault| Some(DataFault::Invalid(fault));
         match Vector::read(&media.data, self.form.base64) {
-            _ if self.vectors.len() == self.form.inputs => {
-                self.fault = invalid("more vectors than inputs");
-            }
             None => self.fault = invalid("a vector that is no list of numbers"),
             Some(vector) if differs(wanted, vector.dimensions) => {
                 self.fault = Some(DataFault::Dimensions);
@@ -118,9 +121,15 @@ impl EmbeddingList {
         }
     }
 
+    /// Whether the upstream has sent more vectors than the request has inputs. The response lacks them.
+    pub fn has_surplus(&self) -> bool {
+        self.has_surplus
+    }
+
     /// Discards an attempt without output.
     pub fn clear(&mut self) {
         self.vectors.clear();
+        self.has_surplus = false;
         self.fault = None;
     }
 

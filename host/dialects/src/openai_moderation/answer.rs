@@ -16,6 +16,7 @@ pub struct Verdicts {
     head: AnswerHead,
     inputs: usize,
     verdicts: Vec<Box<RawValue>>,
+    has_surplus: bool,
     fault: Option<&'static str>,
 }
 
@@ -77,6 +78,7 @@ impl Verdicts {
             head,
             inputs,
             verdicts: Vec::new(),
+            has_surplus: false,
             fault: None,
         }
     }
@@ -87,7 +89,7 @@ impl Verdicts {
             return;
         };
         if self.verdicts.len() == self.inputs {
-            self.fault = Some("more verdicts than inputs");
+            self.has_surplus = true;
             return;
         }
         let is_verdict = serde_json::from_slice::<Verdict>(&media.data).is_ok();
@@ -112,9 +114,15 @@ impl Verdicts {
         }
     }
 
+    /// Whether the upstream has sent more verdicts than the request has inputs. The response lacks them.
+    pub fn has_surplus(&self) -> bool {
+        self.has_surplus
+    }
+
     /// Discards an attempt without output.
     pub fn clear(&mut self) {
         self.verdicts.clear();
+        self.has_surplus = false;
         self.fault = None;
     }
 

@@ -91,7 +91,6 @@ fn a_response_has_a_verdict_for_each_input() {
     let fine = r#"{"flagged":false}"#;
     for (inputs, events) in [
         (2, &[fine][..]),
-        (1, &[fine, fine]),
         (1, &[r#"{"categories":{}}"#]),
         (1, &["[]"]),
         (1, &["no"]),
@@ -99,4 +98,7 @@ fn a_response_has_a_verdict_for_each_input() {
         let checked = verdicts(inputs, events).check();
         assert!(matches!(checked, Err(DataFault::Invalid(_))), "{events:?}");
     }
+    let surplus = verdicts(1, &[fine, "no"]);
+    assert_eq!((surplus.check(), surplus.has_surplus()), (Ok(()), true));
+    assert!(!verdicts(1, &[fine]).has_surplus());
 }

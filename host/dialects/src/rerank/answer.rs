@@ -15,6 +15,7 @@ pub struct Ranking {
     head: AnswerHead,
     form: RankingForm,
     results: Option<Vec<RankedDocument>>,
+    has_surplus: bool,
     fault: Option<&'static str>,
 }
 
@@ -82,6 +83,7 @@ impl Ranking {
             head,
             form,
             results: None,
+            has_surplus: false,
             fault: None,
         }
     }
@@ -94,8 +96,11 @@ impl Ranking {
         match serde_json::from_slice::<Vec<RankedDocument>>(&media.data) {
             _ if self.results.is_some() => self.fault = Some("two rankings"),
             Err(_) => self.fault = Some("a ranking that is no list of positions and scores"),
-            Ok(results) => {
+            Ok(mut results) => {
                 self.fault = self.fault_of(&results);
+                // The most relevant documents come first.
+                self.has_surplus = results.len() > self.form.results;
+                results.truncate(self.form.results);
                 self.results = Some(results);
             }
         }
@@ -113,8 +118,12 @@ impl Ranking {
                 return Some("a score that is no number");
             }
         }
-        // Some providers leave out documents without a relation to the query.
-        (results.len() > self.form.results).then_some("more documents than requested")
+        None
+    }
+
+    /// Whether the upstream has sent more documents than requested, which the response lacks.
+    pub fn has_surplus(&self) -> bool {
+        self.has_surplus
     }
 
     /// Checks that the response has a valid ranking.
@@ -126,6 +135,7 @@ impl Ranking {
         match (self.fault, &self.results) {
             (Some(fault), _) => Err(DataFault::Invalid(fault)),
             (None, None) => Err(DataFault::Invalid("no ranking")),
+            // Some providers leave out documents without a relation to the query.
             (None, Some(_)) => Ok(()),
         }
     }
@@ -133,6 +143,7 @@ impl Ranking {
     /// Discards an attempt without output.
     pub fn clear(&mut self) {
         self.results = None;
+        self.has_surplus = false;
         self.fault = None;
     }
 

@@ -45,8 +45,9 @@ use weir_ledger::{
     LedgerError, LedgerRefusal, OpenHold, Payer, RequestUsage, Settle, Settlement, TokenCounts,
     UsageCounts,
 };
-use weir_plugins::Component;
 use weir_plugins::canary::samples::Sampler;
+use weir_plugins::metrics::PluginMetrics;
+use weir_plugins::{Component, Plugin};
 use weir_storage::Cache;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
@@ -144,6 +145,9 @@ pub struct Meter {
     state: MeterState,
     /// Whether the charge is the whole hold, because nobody will learn the usage.
     charges_hold: bool,
+    /// Whether the provider has sent more items than the request asked for, which weir has dropped.
+    has_surplus: bool,
+    metrics: Arc<PluginMetrics>,
     /// A requested settlement that was not durable in time.
     late: Option<(Settle, TokenCounts)>,
 }
@@ -187,6 +191,8 @@ impl Meter {
             checkpointed_at: now,
             state: MeterState::New,
             charges_hold: false,
+            has_surplus: false,
+            metrics: parts.oversight.metrics.clone(),
             late: None,
         }
     }
@@ -275,6 +281,11 @@ impl Meter {
         self.written_off_nano_usd = self.written_off_nano_usd.saturating_add(cost);
     }
 
+    /// Records that weir has dropped items that the request did not ask for.
+    pub fn note_surplus(&mut self) {
+        self.has_surplus = true;
+    }
+
     /// Charges the whole hold at the settlement.
     pub fn charge_hold(&mut self) {
         self.charges_hold = true;
@@ -331,11 +342,16 @@ impl Meter {
             // A filter has made the response.
             return Ok(BilledUsage::default());
         }
-        let (checked, charge) = self.price(sequence);
-        if checked.clamped
+        let (checked, mut charge) = self.price(sequence);
+        if (checked.clamped || self.has_surplus)
             && let Some(attempt) = &self.attempt
         {
+            let clamped = self.clamped_nano_usd(sequence, &checked.used, attempt);
+            // The provider may bill the rest, and nobody pays it.
+            charge.provider_cost_nano_usd = charge.provider_cost_nano_usd.saturating_add(clamped);
             attempt.adapter.counters().clamp();
+            let plugin = Plugin::Adapter(attempt.adapter.clone());
+            self.metrics.clamp(&plugin, &self.metered.model, clamped);
             tracing::warn!(
                 model = self.metered.model,
                 request_id = self.metered.request_id,
@@ -343,7 +359,10 @@ impl Meter {
                 digest = %attempt.adapter.code().digest,
                 reported = ?sequence.usage().map(usage::as_reported),
                 believed = ?checked.used,
-                "the adapter reported implausible usage, which weir has clamped"
+                images = sequence.images(),
+                has_surplus = self.has_surplus,
+                clamped_nano_usd = clamped,
+                "the adapter reported implausible usage or more items than requested; weir has clamped them"
             );
         }
         self.state = MeterState::Ended;
@@ -435,6 +454,22 @@ impl Meter {
         if let Err(error) = released.await {
             tracing::warn!(request_id = self.metered.request_id, %error, "releasing a hold");
         }
+    }
+
+    /// Returns the provider's price, in nano-USD, of the reported usage beyond the believed one.
+    fn clamped_nano_usd(&self, sequence: &Sequence, believed: &Billable, attempt: &Attempt) -> i64 {
+        let believed = self.with_images(*believed, sequence, &attempt.price);
+        let reported = match sequence.usage() {
+            Some(reported) => usage::beyond(&believed, reported),
+            None => believed,
+        };
+        let reported = Billable {
+            images: believed.images.max(sequence.images()),
+            ..reported
+        };
+        let cost =
+            |used| pricing::charge(&attempt.price, &self.factors, used).provider_cost_nano_usd;
+        cost(&reported).saturating_sub(cost(&believed)).max(0)
     }
 
     /// Returns the usage so far, and its price.

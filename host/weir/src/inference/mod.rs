@@ -530,6 +530,7 @@ impl AdmittedRequest {
             },
             shutdown: parts.shutdown.clone(),
             output_limit: resolved.output_limit,
+            most_images: resolved.model.makes_images().then_some(resolved.images),
             wants_media: matches!(
                 resolved.task,
                 ResolvedTask::Model(Task::Image(_)) | ResolvedTask::Audio(AudioTask::Speech(_))

@@ -64,6 +64,8 @@ pub struct RequestBounds {
     pub output_limit: u32,
     /// The model's maximum of input and output tokens.
     pub context_window: u32,
+    /// The maximum images of the response, if the request has a number of images.
+    pub most_images: Option<u32>,
     /// Whether a response without an image or a recording is an error.
     pub wants_media: bool,
     /// Whether the response must be JSON, and a part of it is useless.
@@ -447,13 +449,15 @@ impl Relay {
         }
     }
 
-    async fn take(&mut self, events: Vec<Event>) -> Result<(), ExchangeError> {
+    async fn take(&mut self, mut events: Vec<Event>) -> Result<(), ExchangeError> {
+        let images = self.sequence.images();
         for event in &events {
             self.sequence.follow(event)?;
             if let Event::Started(started) = event {
                 spans::note_start(&self.context, started);
             }
         }
+        self.drop_surplus(&mut events, images);
         if let Some(recorder) = &mut self.recorder {
             recorder.events(&events);
         }
@@ -494,6 +498,28 @@ impl Relay {
         }
     }
 
+    /// Drops images, and previews of them, beyond the requested number. `images` have come before these events.
+    fn drop_surplus(&mut self, events: &mut Vec<Event>, mut images: u32) {
+        let Some(most) = self.bounds.most_images else {
+            return;
+        };
+        if self.sequence.images() < most {
+            return;
+        }
+        let count = events.len();
+        events.retain(|event| match event {
+            Event::Media(media) => {
+                let is_requested = images < most;
+                images += u32::from(!media.is_preview);
+                is_requested
+            }
+            _ => true,
+        });
+        if events.len() < count {
+            self.meter.note_surplus();
+        }
+    }
+
     /// Checks that the response is complete.
     pub fn end(&mut self) -> Result<(), ExchangeError> {
         if self.bounds.wants_media && self.sequence.images() == 0 {
@@ -502,6 +528,9 @@ impl Relay {
         self.sequence.end()?;
         if let Client::Plain { answer, .. } = &self.client {
             answer.check()?;
+            if answer.has_surplus() {
+                self.meter.note_surplus();
+            }
         }
         match &mut self.screen {
             Some(screen) => screen.end(),

@@ -1,12 +1,14 @@
 //! Statements: changes of an account's credits, line by line, with the balance after each.
 
 use serde_json::Value;
+use sqlx::Executor as _;
 use tests::gateway::{USER, at};
 use tests::ledger::{Served, commit, hold, serve, settle};
 use tests::{Client, Gateway};
+use weir::app::App;
 use weir_ledger::archive::archive;
-use weir_ledger::verify::{Extent, keep, look};
-use weir_ledger::{Action, Credits, OperationId, Pool, Refund, TopUp};
+use weir_ledger::verify::{Extent, Violation, keep, look};
+use weir_ledger::{Action, Adjust, ChangeDirection, Credits, OperationId, Pool, Refund, TopUp};
 use weir_storage::clock::ManualClock;
 
 use crate::cli::{run, text};
@@ -58,6 +60,33 @@ async fn a_month(gateway: &Gateway, clock: &ManualClock) {
     // The plan's next month begins.
     clock.set(at("2026-03-01T12:00:00Z"));
     serve(app, SMALL).await;
+}
+
+/// An operator's correction.
+async fn adjust(app: &App) {
+    let adjust = Adjust {
+        id: OperationId("adjust-1".to_owned()),
+        way: ChangeDirection::Give,
+        pool: Pool::TopUp,
+        credits: Credits::whole(3),
+        reason: "an outage".to_owned(),
+        actor: "root".to_owned(),
+    };
+    commit(app, USER, Action::Adjust(adjust)).await;
+}
+
+/// Reads a statement in pages.
+async fn in_parts(client: &Client, limit: usize) -> Vec<Value> {
+    let (mut parts, mut query) = (Vec::new(), format!("?limit={limit}"));
+    loop {
+        let part = page(client, &query).await;
+        assert!(lines(&part).len() <= limit);
+        parts.extend(lines(&part));
+        let Some(next) = part["next"].as_str() else {
+            return parts;
+        };
+        query = format!("?limit={limit}&before={next}");
+    }
 }
 
 async fn page(client: &Client, query: &str) -> Value {
@@ -140,17 +169,7 @@ async fn each_line_of_a_statement_follows_from_the_one_before_it() {
         assert_eq!(request["credits"], 505);
 
         for limit in [1, 2, 5] {
-            let (mut parts, mut query) = (Vec::new(), format!("?limit={limit}"));
-            loop {
-                let part = page(&client, &query).await;
-                assert!(lines(&part).len() <= limit);
-                parts.extend(lines(&part));
-                let Some(next) = part["next"].as_str() else {
-                    break;
-                };
-                query = format!("?limit={limit}&before={next}");
-            }
-            assert_eq!(parts, all);
+            assert_eq!(in_parts(&client, limit).await, all);
         }
         let february = page(&client, "?from=2026-02-01&to=2026-02-28").await;
         assert_eq!(lines(&february), all[2..4]);
@@ -237,9 +256,10 @@ async fn a_statement_comes_as_csv_and_to_operators() {
 }
 
 #[tokio::test]
-async fn what_is_archived_is_one_line_of_a_statement() {
+async fn statements_list_purchases_and_adjustments_below_the_opening() {
     each(async |gateway, clock| {
         let (app, client) = (gateway.app(), gateway.client());
+        adjust(app).await;
         a_month(&gateway, &clock).await;
         clock.set(at("2026-04-15T12:00:00Z"));
         serve(app, SMALL).await;
@@ -253,18 +273,57 @@ async fn what_is_archived_is_one_line_of_a_statement() {
             .await
             .expect("it is kept");
         let folder = tempfile::tempdir().expect("a folder");
-        let month = at("2026-03-01T00:00:00Z");
+        let month = at("2026-03-02T00:00:00Z");
         let moved = archive(&app.database, folder.path(), month, now, |_| {}).await;
         assert!(moved.expect("an answer") > 0);
 
         let after = page(&client, "").await;
-        assert_eq!(after["archived_before"], "2026-03-01T00:00:00Z");
+        assert_eq!(after["archived_before"], "2026-03-02T00:00:00Z");
         let after = lines(&after);
         add_up(&after);
-        let (opening, rest) = after.split_last().expect("lines");
-        assert_eq!(opening["kind"], "opening");
-        assert_eq!(rest, &before[..rest.len()]);
-        assert_eq!(opening["balance"], before[rest.len()]["balance"]);
+        let is_opening = |line: &Value| line["kind"] == "opening";
+        let place = after.iter().position(is_opening).expect("an opening");
+        assert_eq!(after[..place], before[..place]);
+        assert_eq!(after[place]["balance"], before[place]["balance"]);
+        // Entries with an operation's id stay, without the balances that archived requests belong to.
+        let without_balance = |line: &Value| {
+            let mut line = line.clone();
+            line["balance"] = Value::Null;
+            line
+        };
+        let operations: Vec<_> = before[place..]
+            .iter()
+            .filter(|line| line["reference"] != Value::Null)
+            .map(without_balance)
+            .collect();
+        let kept: Vec<_> = after[place + 1..].iter().map(without_balance).collect();
+        assert_eq!(kept, operations);
+        for kind in ["top_up", "refund", "adjustment"] {
+            assert!(kept.iter().any(|line| line["kind"] == kind), "{kind}");
+        }
+        // The lines explain the whole balance.
+        let oldest = after.last().expect("lines");
+        for (pool, change) in [("plan", "plan_credits"), ("topup", "topup_credits")] {
+            let balance = micro(&oldest["balance"][pool]);
+            assert_eq!(balance, micro(&oldest[change]), "{oldest}");
+        }
+        for limit in [1, 2, 3, place + 1] {
+            assert_eq!(in_parts(&client, limit).await, after, "{limit} a page");
+        }
+        for extent in [Extent::All, Extent::New] {
+            let findings = look(&app.database, now, extent, |_| {}).await;
+            assert_eq!(findings.expect("an answer").violations, []);
+        }
+        // A line that no page lists.
+        let hidden = "DELETE FROM account_entries WHERE number = \
+                      (SELECT number FROM entries WHERE operation_id = 'payment-1')";
+        let hidden = app.database.writer().execute(hidden).await;
+        hidden.expect("the index can be changed");
+        let findings = look(&app.database, now, Extent::All, |_| {}).await;
+        let findings = findings.expect("an answer").violations;
+        let what = "the statement does not add up to the balance";
+        let is_it = |found: &Violation| found.what == what && found.subject == USER;
+        assert!(findings.iter().any(is_it), "{findings:?}");
     })
     .await;
 }

@@ -2,7 +2,7 @@
 //!
 //! An account's *opening* has the sums of all its archived entries, the number and the position of the last one, and
 //! their count. A balance is therefore still the sum of the entries. Entries that detect repeats stay: those of
-//! operations with an id, and those of remembered holds.
+//! operations with an id, and those of remembered holds. A statement lists them below the opening.
 //!
 //! **Invariant:** an entry is in its file, on disk, before it leaves the database. After a crash it may be in both, or
 //! twice in the file, with the same number.

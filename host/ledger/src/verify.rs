@@ -14,7 +14,10 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 
+use crate::account::Pools;
 use crate::budgets::{BudgetPart, BudgetWindow, Budgets, Counter};
+use crate::operation::AccountId;
+use crate::store::statement;
 use crate::usage::COUNTS;
 
 /// A broken invariant.
@@ -289,6 +292,8 @@ pub async fn look(
     }
     progress("the count of a budget does not match entries and holds");
     violations.extend(budgets_that_differ(&mut snapshot, extent, first, Millis(day)).await?);
+    progress("the statement of an account does not add up to its balance");
+    violations.extend(statements_that_differ(&mut snapshot, after).await?);
     let findings = Findings {
         violations,
         entries: mark(5)?,
@@ -380,6 +385,33 @@ async fn budgets_that_differ(
             if counters.any(differs) {
                 violated("the count of a budget is not the sum of its entries");
             }
+        }
+    }
+    violations.truncate(LISTED as usize);
+    Ok(violations)
+}
+
+/// Returns accounts whose statement does not add up to their balance. It reads the statements as their pages do, of the
+/// accounts that have archived entries and entries after `after`. Without an archive, a statement has all entries, which
+/// the other checks compare with the balance.
+async fn statements_that_differ(
+    snapshot: &mut AnyConnection,
+    after: i64,
+) -> sqlx::Result<Vec<Violation>> {
+    let archived = "SELECT account_id FROM entries WHERE kind = 'opening' \
+         AND account_id IN (SELECT account_id FROM entries WHERE number > $1)";
+    let archived = sqlx::query_scalar(archived).bind(after);
+    let archived: Vec<String> = archived.fetch_all(&mut *snapshot).await?;
+    let mut violations = Vec::new();
+    for account in archived {
+        let id = AccountId(account);
+        let remainder = statement::find_remainder(snapshot, &id).await?;
+        if remainder.is_some_and(|remainder| remainder != Pools::default()) {
+            violations.push(Violation {
+                invariant: "I1",
+                what: "the statement does not add up to the balance",
+                subject: id.0,
+            });
         }
     }
     violations.truncate(LISTED as usize);

@@ -1,15 +1,22 @@
 //! An account's statement: its entries, each with the balance after it.
 //!
-//! Entries are numbered without a gap and never changed, so each balance follows from the current balance, computed
-//! downwards. A page stores the balance at its end, so that the next page need not sum up the entries above it.
+//! Entries are never changed, and numbered without a gap down to the opening of the archive, so each balance follows
+//! from the current balance, computed downwards. A page stores the balance at its end, so that the next page need not
+//! sum up the entries above it.
+//!
+//! The opening has the sum of all archived entries. Entries with an operation's id are never archived: top-ups, grants,
+//! vouchers, refunds and adjustments. Older ones come below the opening, and their balances leave the archived entries
+//! out.
 //!
 //! **Invariant:** a page reads only as many of the account's entries as it may list; the first page up to a moment also
 //! sums up the entries after it.
+//! **Invariant:** the changes of all lines add up to the balance ([`find_remainder`] for the verifier).
 
 use sqlx::any::AnyRow;
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
 
 use weir_storage::clock::Millis;
+use weir_storage::database::DatabaseConnections;
 
 use super::LedgerStore;
 use super::history::{LATE_MS, PLACES, read_source};
@@ -82,9 +89,15 @@ pub struct StatementLine {
 struct Top {
     /// The position above the last entry.
     end: StatementPlace,
-    /// The first entry: an opening has the sum of earlier, archived ones.
-    first: i64,
+    /// The sequence of the opening, if entries were archived.
+    opening: Option<i64>,
     archived_before: Option<Millis>,
+}
+
+/// Connections that read a statement: those of requests, or the verifier's snapshot.
+enum StatementRows<'a> {
+    Pool(&'a DatabaseConnections),
+    Snapshot(&'a mut AnyConnection),
 }
 
 impl LedgerStore {
@@ -95,81 +108,24 @@ impl LedgerStore {
         filter: &StatementFilter,
         limit: u32,
     ) -> sqlx::Result<StatementPage> {
-        let mut top = self.find_top(id).await?;
+        let mut rows = StatementRows::Pool(self.database.reader());
+        let mut top = rows.find_top(id).await?;
         loop {
             let Some(found) = top else {
                 return Ok(StatementPage::default());
             };
-            let page = self.read_page(id, filter, limit, &found).await?;
-            top = self.find_top(id).await?;
+            let place = match (filter.before, filter.to) {
+                (Some(before), _) if before.sequence <= found.end.sequence => before,
+                (None, Some(to)) => self.place_after(id, to, found.end).await?,
+                _ => found.end,
+            };
+            let page = rows.read_page(id, filter, limit, place, &found).await?;
+            top = rows.find_top(id).await?;
             // Entries were archived meanwhile, so their sum has moved.
-            if top.as_ref().is_some_and(|top| top.first == found.first) {
+            if top.as_ref().is_some_and(|top| top.opening == found.opening) {
                 return Ok(page);
             }
         }
-    }
-
-    async fn read_page(
-        &self,
-        id: &AccountId,
-        filter: &StatementFilter,
-        limit: u32,
-        top: &Top,
-    ) -> sqlx::Result<StatementPage> {
-        let place = match (filter.before, filter.to) {
-            (Some(before), _) if before.sequence <= top.end.sequence => before,
-            (None, Some(to)) => self.place_after(id, to, top.end).await?,
-            _ => top.end,
-        };
-        let floor = place.sequence.saturating_sub(i64::from(limit));
-        let floor = floor.max(top.first);
-        let rows = sqlx::query(AssertSqlSafe(entries_statement()))
-            .bind(&id.0)
-            .bind(place.sequence)
-            .bind(floor)
-            .fetch_all(self.database.reader())
-            .await?;
-        let mut balance = place.balance;
-        let mut is_over = floor == top.first;
-        let mut lines = Vec::new();
-        for row in &rows {
-            let line = read(row, balance)?;
-            balance = balance.before(line.change);
-            is_over |= filter.from.is_some_and(|from| line.at.0 < from.0 - LATE_MS);
-            let is_asked_for = filter.from.is_none_or(|from| line.at >= from)
-                && filter.to.is_none_or(|to| line.at < to);
-            let changes = line.change != Pools::default() || line.owed != Credits::ZERO;
-            if is_asked_for && changes {
-                lines.push(line);
-            }
-        }
-        let next = StatementPlace {
-            sequence: floor,
-            balance,
-        };
-        Ok(StatementPage {
-            lines,
-            next: (!is_over).then_some(next),
-            archived_before: top.archived_before,
-        })
-    }
-
-    async fn find_top(&self, id: &AccountId) -> sqlx::Result<Option<Top>> {
-        let row = sqlx::query(TOP)
-            .bind(&id.0)
-            .fetch_optional(self.database.reader())
-            .await?;
-        let Some(row) = row else { return Ok(None) };
-        let opening: Option<i64> = row.try_get("opening")?;
-        let archived_before: i64 = row.try_get("day")?;
-        Ok(Some(Top {
-            end: StatementPlace {
-                sequence: row.try_get::<i64, _>("entries")? + 1,
-                balance: read_pools(&row, "plan_credits", "top_up_credits")?,
-            },
-            first: opening.unwrap_or(1),
-            archived_before: (archived_before > 0).then_some(Millis(archived_before)),
-        }))
     }
 
     /// Returns a position above all entries before a moment, close to the last of them.
@@ -194,6 +150,131 @@ impl LedgerStore {
     }
 }
 
+/// Reads an account's statement from its opening on, page by page, and returns the rest of the balance that its lines
+/// do not explain: zero, unless lines are missing. `None` if nothing is archived.
+pub(crate) async fn find_remainder(
+    snapshot: &mut AnyConnection,
+    id: &AccountId,
+) -> sqlx::Result<Option<Pools>> {
+    let mut rows = StatementRows::Snapshot(snapshot);
+    let Some(top) = rows.find_top(id).await? else {
+        return Ok(None);
+    };
+    let Some(opening) = top.opening else {
+        return Ok(None);
+    };
+    let newer = rows.fetch(sum_statement(), id, [top.end.sequence, opening + 1]);
+    let newer = newer.await?;
+    let newer = newer.first().ok_or(sqlx::Error::RowNotFound)?;
+    let mut place = StatementPlace {
+        sequence: opening + 1,
+        balance: top.end.balance.before(read_pools(newer, "plan", "top_up")?),
+    };
+    let all = StatementFilter::default();
+    loop {
+        let page = rows.read_page(id, &all, ADDED_UP, place, &top).await?;
+        if let Some(oldest) = page.lines.last() {
+            place.balance = oldest.balance.before(oldest.change);
+        }
+        match page.next {
+            Some(next) => place = next,
+            None => return Ok(Some(place.balance)),
+        }
+    }
+}
+
+impl StatementRows<'_> {
+    async fn find_top(&mut self, id: &AccountId) -> sqlx::Result<Option<Top>> {
+        let query = sqlx::query(TOP).bind(&id.0);
+        let row = match self {
+            Self::Pool(pool) => query.fetch_optional(*pool).await?,
+            Self::Snapshot(connection) => query.fetch_optional(&mut **connection).await?,
+        };
+        let Some(row) = row else { return Ok(None) };
+        let archived_before: i64 = row.try_get("day")?;
+        Ok(Some(Top {
+            end: StatementPlace {
+                sequence: row.try_get::<i64, _>("entries")? + 1,
+                balance: read_pools(&row, "plan_credits", "top_up_credits")?,
+            },
+            opening: row.try_get("opening")?,
+            archived_before: (archived_before > 0).then_some(Millis(archived_before)),
+        }))
+    }
+
+    async fn read_page(
+        &mut self,
+        id: &AccountId,
+        filter: &StatementFilter,
+        limit: u32,
+        place: StatementPlace,
+        top: &Top,
+    ) -> sqlx::Result<StatementPage> {
+        let limit = i64::from(limit);
+        let first = top.opening.unwrap_or(1);
+        let floor = place.sequence.saturating_sub(limit).max(first);
+        let mut rows = match place.sequence > floor {
+            true => self.fetch(entries_statement(), id, [place.sequence, floor]),
+            false => self.fetch(kept_statement(), id, [place.sequence, limit + 1]),
+        }
+        .await?;
+        let is_last = floor == first;
+        let mut is_over = is_last;
+        if let Some(opening) = top.opening.filter(|_| is_last) {
+            if place.sequence > opening {
+                let left = limit - (place.sequence - opening);
+                let kept = self.fetch(kept_statement(), id, [opening, left + 1]);
+                rows.extend(kept.await?);
+            }
+            // The last row only shows that another page follows.
+            is_over = rows.len() as i64 <= limit;
+            rows.truncate(limit as usize);
+        }
+        let mut end = place;
+        let mut lines = Vec::new();
+        for row in &rows {
+            let line = read(row, end.balance)?;
+            end = StatementPlace {
+                sequence: line.sequence,
+                balance: end.balance.before(line.change),
+            };
+            is_over |= filter.from.is_some_and(|from| line.at.0 < from.0 - LATE_MS);
+            let is_asked_for = filter.from.is_none_or(|from| line.at >= from)
+                && filter.to.is_none_or(|to| line.at < to);
+            let changes = line.change != Pools::default() || line.owed != Credits::ZERO;
+            if is_asked_for && changes {
+                lines.push(line);
+            }
+        }
+        if !is_last {
+            // Also if the index misses an entry: the next page must be another one.
+            end.sequence = floor;
+        }
+        Ok(StatementPage {
+            lines,
+            next: (!is_over).then_some(end),
+            archived_before: top.archived_before,
+        })
+    }
+
+    async fn fetch(
+        &mut self,
+        statement: String,
+        id: &AccountId,
+        [first, second]: [i64; 2],
+    ) -> sqlx::Result<Vec<AnyRow>> {
+        let query = sqlx::query(AssertSqlSafe(statement));
+        let query = query.bind(&id.0).bind(first).bind(second);
+        match self {
+            Self::Pool(pool) => query.fetch_all(*pool).await,
+            Self::Snapshot(connection) => query.fetch_all(&mut **connection).await,
+        }
+    }
+}
+
+/// Entries of a page of [`find_remainder`].
+const ADDED_UP: u32 = 1_000;
+
 const TOP: &str = "SELECT a.entries, a.plan_credits, a.top_up_credits, \
      (SELECT sequence FROM entries WHERE account_id = $1 AND kind = 'opening') AS opening, \
      (SELECT day FROM entries_archived) AS day FROM accounts a WHERE a.id = $1";
@@ -202,10 +283,21 @@ const TOP: &str = "SELECT a.entries, a.plan_credits, a.top_up_credits, \
 /// are, and the first.
 pub fn entries_statement() -> String {
     format!(
-        "SELECT e.sequence, e.at, e.kind, e.plan_delta, e.top_up_delta, e.source, e.source_id, e.model, e.request_id, \
-         e.operation_id, e.operation, e.owed FROM {PLACES} JOIN entries e ON e.number = places.number ORDER BY e.sequence DESC"
+        "SELECT {COLUMNS} FROM {PLACES} JOIN entries e ON e.number = places.number ORDER BY e.sequence DESC"
     )
 }
+
+/// Returns the statement for the entries of an account that the archive left, newest first; parameters: the account,
+/// the position below which they are, and their maximum number. All of them are folded.
+fn kept_statement() -> String {
+    format!(
+        "SELECT {COLUMNS} FROM account_entries i JOIN entries e ON e.number = i.number \
+         WHERE i.account_id = $1 AND i.sequence < $2 ORDER BY i.sequence DESC LIMIT $3"
+    )
+}
+
+const COLUMNS: &str = "e.sequence, e.at, e.kind, e.plan_delta, e.top_up_delta, e.source, e.source_id, e.model, \
+     e.request_id, e.operation_id, e.operation, e.owed";
 
 /// Returns the statement for the sum of the same entries.
 fn sum_statement() -> String {

@@ -35,7 +35,8 @@ pub struct TransactionList {
     pub transactions: Vec<TransactionItem>,
     /// The `before` of the next page; null on the last page.
     pub next: Option<String>,
-    /// Transactions before this time may be in the archive: one line, `opening`, has their sum. Null if none is.
+    /// Requests before this time may be in the archive: one line, `opening`, has their sum. Purchases and other operations
+    /// stay and come below it; their balances leave the archived requests out. Null if nothing is archived.
     pub archived_before: Option<String>,
 }
 

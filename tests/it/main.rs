@@ -92,6 +92,7 @@ mod organisations;
 mod overload;
 mod overview;
 mod payment_events;
+mod payment_lists;
 mod payments;
 mod plain_english;
 mod plan_models;

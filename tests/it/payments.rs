@@ -11,6 +11,7 @@ use tests::processor::{Call, Processor, SECRET_KEY};
 use tests::upstream::{Gate, Reply};
 use tests::{Answer, Client, Gateway};
 use weir_ledger::Plan;
+use weir_payments::events::EventType;
 use weir_payments::offers::{ItemPrice, PurchaseItem, TopUpTier};
 use weir_payments::settings::{PaymentSettings, PlanPrices, PriceSettings};
 use weir_payments::stripe::{API_VERSION, MAX_TRIES, Stripe, StripeTimeouts};
@@ -600,11 +601,36 @@ async fn a_probe_names_the_settings_of_the_processor_that_do_not_fit() {
         },
         ..PaymentSettings::default()
     };
-    let portal = |enabled: bool, behavior: &str, condition: &str| {
-        let update = json!({ "enabled": enabled, "proration_behavior": behavior,
+    let portal_with =
+        |enabled: bool, behavior: &str, condition: &str, cancel: [&str; 2], allowed: &str| {
+            let update = json!({ "enabled": enabled, "proration_behavior": behavior,
+            "default_allowed_updates": [allowed],
             "schedule_at_period_end": { "conditions": [{ "type": condition }] } });
-        let configuration = json!({ "id": "bpc_1", "features": { "subscription_update": update } });
-        json!({ "object": "list", "data": [configuration], "has_more": false })
+            let cancel =
+                json!({ "enabled": true, "mode": cancel[0], "proration_behavior": cancel[1] });
+            let features = json!({ "subscription_update": update, "subscription_cancel": cancel });
+            let configuration = json!({ "id": "bpc_1", "features": features });
+            json!({ "object": "list", "data": [configuration], "has_more": false })
+        };
+    let portal = |enabled: bool, behavior: &str, condition: &str| {
+        let cancel = ["at_period_end", "create_prorations"];
+        portal_with(enabled, behavior, condition, cancel, "price")
+    };
+    let all: Vec<_> = EventType::ALL.iter().map(|kind| kind.name()).collect();
+    let hooks = |path: &str, events: &[&str]| {
+        let url = format!("https://weir.example{path}");
+        let endpoint =
+            json!({ "id": "we_1", "url": url, "status": "enabled", "enabled_events": events });
+        Reply::json(
+            200,
+            &json!({ "object": "list", "data": [endpoint], "has_more": false }),
+        )
+    };
+    let denied = || {
+        Reply::json(
+            403,
+            &json!({ "error": { "type": "invalid_request_error" } }),
+        )
     };
     let price = |cents: i64, currency: &str| json!({ "id": "price_guru", "unit_amount": cents, "currency": currency });
     let nothing = json!({ "object": "list", "data": [], "has_more": false });
@@ -632,10 +658,40 @@ async fn a_probe_names_the_settings_of_the_processor_that_do_not_fit() {
                 "price_guru of guru is 900 cents in \"eur\"",
             ],
         ),
-        (nothing, price(1_000, "usd"), &["no default configuration"]),
+        (
+            nothing.clone(),
+            price(1_000, "usd"),
+            &["no default configuration"],
+        ),
+        (
+            portal_with(
+                true,
+                "always_invoice",
+                "decreasing_item_amount",
+                ["immediately", "always_invoice"],
+                "quantity",
+            ),
+            price(1_000, "usd"),
+            &["cancels subscriptions at once", "`quantity`"],
+        ),
+        (
+            portal_with(
+                true,
+                "always_invoice",
+                "decreasing_item_amount",
+                ["immediately", "none"],
+                "price",
+            ),
+            price(1_000, "usd"),
+            &[],
+        ),
     ] {
         for body in [&portal, &price] {
             processor.will(Reply::json(200, body));
+        }
+        processor.will(hooks("/billing/webhook", &all));
+        for _ in ["invoices", "subscriptions"] {
+            processor.will(Reply::json(200, &nothing));
         }
         let problems = stripe.problems(&settings).await.expect("an answer");
         assert_eq!(problems.len(), named.len(), "{problems:?}");
@@ -647,6 +703,47 @@ async fn a_probe_names_the_settings_of_the_processor_that_do_not_fit() {
     assert_eq!(calls[0].path, "/v1/billing_portal/configurations");
     assert_eq!(calls[0].field("is_default"), "true");
     assert_eq!(calls[1].path, "/v1/prices/price_guru");
+
+    let fits = portal(true, "always_invoice", "decreasing_item_amount");
+    let without: Vec<_> = all
+        .iter()
+        .copied()
+        .filter(|name| *name != "refund.failed")
+        .collect();
+    for (hook, invoices, named) in [
+        (
+            hooks("/billing/webhook", &["*"]),
+            Reply::json(200, &nothing),
+            &[][..],
+        ),
+        (
+            hooks("/billing/webhook", &without),
+            Reply::json(200, &nothing),
+            &["does not get these events: refund.failed"],
+        ),
+        (
+            hooks("/other", &["*"]),
+            Reply::json(200, &nothing),
+            &["no enabled webhook endpoint"],
+        ),
+        (
+            denied(),
+            denied(),
+            &["cannot read webhook endpoints", "cannot read /v1/invoices"],
+        ),
+    ] {
+        processor
+            .will(Reply::json(200, &fits))
+            .will(Reply::json(200, &price(1_000, "usd")))
+            .will(hook)
+            .will(invoices)
+            .will(Reply::json(200, &nothing));
+        let problems = stripe.problems(&settings).await.expect("an answer");
+        assert_eq!(problems.len(), named.len(), "{problems:?}");
+        for (problem, part) in problems.iter().zip(named) {
+            assert!(problem.contains(part), "{problem}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -272,12 +272,78 @@ impl Payer {
         self.event("charge.refunded", id, at, &object)
     }
 
+    /// `refund.created`, `.updated` or `.failed`, of a refund by its name
+    /// (<https://docs.stripe.com/api/refunds/object>; failed ones: <https://docs.stripe.com/refunds#failed-refunds>).
+    pub fn refund_is(
+        &self,
+        change: &str,
+        id: &str,
+        at: &str,
+        [refund, payment]: [&str; 2],
+        (cents, status): (i64, &str),
+    ) -> Value {
+        let object = json!({ "id": format!("re_{}_{refund}", self.0), "object": "refund",
+            "charge": format!("ch_{}_{payment}", self.0), "payment_intent": self.payment(payment),
+            "amount": cents, "currency": "usd", "status": status, "metadata": {} });
+        self.event(&format!("refund.{change}"), id, at, &object)
+    }
+
+    /// `credit_note.created` of the invoice of the event with this id, with the cents that go to the customer's balance
+    /// (<https://docs.stripe.com/api/credit_notes/object>).
+    pub fn credit_noted(&self, id: &str, at: &str, invoice: &str, cents: i64) -> Value {
+        let object = json!({ "id": format!("cn_{}_{id}", self.0), "object": "credit_note",
+            "customer": self.customer(), "invoice": format!("in_{}_{invoice}", self.0), "amount": cents,
+            "total": cents, "currency": "usd", "status": "issued", "type": "post_payment", "refund": null,
+            "customer_balance_transaction": format!("cbtxn_{id}"), "out_of_band_amount": null, "metadata": {} });
+        self.event("credit_note.created", id, at, &object)
+    }
+
     /// `charge.dispute.funds_withdrawn`, with the disputed cents of the payment.
     pub fn disputed(&self, id: &str, at: &str, payment: &str, cents: i64) -> Value {
-        let object = json!({ "id": format!("dp_{}_{id}", self.0), "object": "dispute",
+        let change = ("funds_withdrawn", "needs_response");
+        self.dispute_is(change, id, at, [id, payment], &[cents, -cents])
+    }
+
+    /// `charge.dispute.…` in a status, of a dispute by its name. The amounts are the disputed cents, and the movements of
+    /// the merchant's money (<https://docs.stripe.com/api/disputes/object>).
+    pub fn dispute_is(
+        &self,
+        (change, status): (&str, &str),
+        id: &str,
+        at: &str,
+        [dispute, payment]: [&str; 2],
+        amounts: &[i64],
+    ) -> Value {
+        let moved = amounts[1..]
+            .iter()
+            .map(|amount| json!({ "amount": amount }));
+        let object = json!({ "id": format!("dp_{}_{dispute}", self.0), "object": "dispute",
             "charge": format!("ch_{}_{payment}", self.0), "payment_intent": self.payment(payment),
-            "amount": cents, "metadata": {} });
-        self.event("charge.dispute.funds_withdrawn", id, at, &object)
+            "amount": amounts[0], "currency": "usd", "status": status,
+            "balance_transactions": moved.collect::<Vec<_>>(), "metadata": {} });
+        self.event(&format!("charge.dispute.{change}"), id, at, &object)
+    }
+
+    /// `invoice.paid` of a subscription that was cancelled at once with prorations: the rest of the price goes to the
+    /// customer's balance (<https://docs.stripe.com/billing/subscriptions/prorations>,
+    /// <https://docs.stripe.com/invoicing/customer/balance>).
+    pub fn cancellation_credited(
+        &self,
+        id: &str,
+        at: &str,
+        plan: &'static str,
+        left: Span,
+        cents: i64,
+    ) -> Value {
+        let nothing = Switch {
+            left,
+            from: (plan, -cents),
+            to: (plan, 0),
+        };
+        let mut event = self.switch_paid(id, at, id, nothing);
+        let lines = event["data"]["object"]["lines"]["data"].as_array_mut();
+        lines.expect("lines").truncate(1);
+        event
     }
 
     /// Returns the user's paid plan and credits.
@@ -427,12 +493,14 @@ impl Processor {
     /// Counts a user's unapplied events.
     pub async fn open_events(&self, payer: &Payer) -> i64 {
         let text = "SELECT CAST(COUNT(*) AS BIGINT) FROM payment_events \
-                    WHERE (user_id = $1 OR customer_id = $2 OR subject = $3) AND applied_at IS NULL";
+                    WHERE (user_id = $1 OR customer_id = $2 OR subject IN ($3, $4, $5)) AND applied_at IS NULL";
         sqlx::query_scalar(text)
             .bind(&payer.0)
             .bind(payer.customer())
-            // Disputes name no customer.
+            // Refunds and disputes name no customer.
             .bind(payer.payment("first"))
+            .bind(payer.payment("raise"))
+            .bind(payer.payment("topup"))
             .fetch_one(self.app.database.reader())
             .await
             .expect("the database answers")
@@ -448,8 +516,8 @@ const AT_ONCE: usize = 20;
 
 impl Payer {
     /// Returns events of each type, some more than once: a subscription begins with a checkout, is raised to `pro` by
-    /// a paid invoice, has an unpaid invoice and is deleted, and half of its first payment is disputed; half of the
-    /// bought credits are refunded.
+    /// a paid invoice, has an unpaid invoice and is deleted; half of its first payment is disputed and lost, and a tenth is
+    /// credited; a dispute of the upgrade is won; half of the bought credits are refunded, and another refund fails.
     pub fn story(&self) -> Vec<Value> {
         let period = Span("2026-03-20T00:00:00Z", "2026-04-20T00:00:00Z");
         let (guru, pro) = (Like::active("guru", period), Like::active("pro", period));
@@ -487,7 +555,45 @@ impl Payer {
             self.invoice_failed("unpaid", "2026-03-22T00:00:00Z", "pro", period),
             self.refunded("part", "2026-03-22T00:00:00Z", "topup", 100),
             self.refunded("half", "2026-03-22T00:00:01Z", "topup", 250),
+            self.refund_is(
+                "created",
+                "third",
+                "2026-03-22T00:00:02Z",
+                ["third", "topup"],
+                (200, "pending"),
+            ),
+            self.refunded("more", "2026-03-22T00:00:03Z", "topup", 450),
+            self.refund_is(
+                "failed",
+                "failed",
+                "2026-03-22T00:00:04Z",
+                ["third", "topup"],
+                (200, "failed"),
+            ),
             self.disputed("dispute", "2026-03-23T00:00:00Z", "first", 500),
+            self.dispute_is(
+                ("closed", "lost"),
+                "lost",
+                "2026-03-23T00:00:01Z",
+                ["dispute", "first"],
+                &[500, -500],
+            ),
+            self.credit_noted("note", "2026-03-23T00:00:02Z", "paid", 100),
+            self.disputed("other", "2026-03-23T00:00:03Z", "raise", 1_000),
+            self.dispute_is(
+                ("closed", "won"),
+                "won",
+                "2026-03-23T00:00:04Z",
+                ["other", "raise"],
+                &[1_000, -1_000],
+            ),
+            self.dispute_is(
+                ("funds_reinstated", "won"),
+                "back",
+                "2026-03-23T00:00:05Z",
+                ["other", "raise"],
+                &[1_000, -1_000, 1_000],
+            ),
             self.subscription_is(
                 "deleted",
                 "deleted",

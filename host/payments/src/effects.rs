@@ -11,8 +11,8 @@
 //! |---|---|---|---|
 //! | `checkout.session.completed`, paid, of a plan | the plan for a month from the checkout, until an event has the period's bounds | nothing: the subscription has its own events | as on `free`, if the subscription is new |
 //! | the same, of credits | the tier's credits, once per payment | the same | the same |
-//! | `customer.subscription.created`: active or trialing, not paused | the plan, for the period in the event | nothing, except the period's bounds | as on `free`, if the subscription is new |
-//! | `customer.subscription.updated`: active or trialing | nothing, because it shows no payment; the bounds, if a checkout paid for the period | the same | the same |
+//! | `customer.subscription.created`: trialing, not paused | the plan, for the period in the event | nothing, except the period's bounds | as on `free`, if the subscription is new |
+//! | the same: active; `customer.subscription.updated`: active or trialing | nothing, because it shows no payment; the bounds, if a checkout paid for the period | the same | the same |
 //! | the same: `past_due` | nothing | nothing: the renewal may still be paid | nothing: the grace of 3 days continues, then the plan is `free` |
 //! | the same: ending with its period | nothing | the plan ends with its period, without a grace; if resumed, it continues | `free` at once |
 //! | the same: `unpaid`, `paused`, `incomplete` | nothing | the plan ends with its period | `free` at once |
@@ -24,10 +24,19 @@
 //! | `payment_intent.succeeded`, of credits | the tier's credits, once per payment | the same | the same |
 //! | `payment_intent.payment_failed`, of credits | a notice; for auto top-up, a pause of 4 hours | the same | the same |
 //! | `customer.created` | links the customer to the user; events that wait for the link become due | the same | the same |
-//! | `charge.refunded`, `charge.dispute.funds_withdrawn`: of credits | takes credits back in proportion; spent and held credits become owed, and the next free credits pay them | the same | the same |
-//! | the same: of a plan | nothing: its period is over | the same, if the payment was for this period; else nothing | the same |
+//! | `charge.refunded`, `refund.created`, `credit_note.created`, `charge.dispute.funds_withdrawn`: of credits | takes credits back in proportion; spent and held credits become owed, and the next free credits pay them | the same | the same |
+//! | the same: of a plan | nothing: its period is over | the same, if the payment was for this period; else nothing, except the spent credits of a period that a new subscription cut short | the same |
+//! | `refund.failed`, `refund.updated`, `charge.refund.updated`: failed or cancelled; `credit_note.voided`; `charge.dispute.funds_reinstated`; `charge.dispute.closed`: won | gives the taken credits back, and reduces owed credits | the same | the same |
 //!
 //! A refund of an unknown payment waits for it. The refund of an upgrade's invoice takes back the credits of its lines.
+//! The state of a payment is a function of all its events ([`state::cents_back`]): each failed refund and each won
+//! dispute gives its credits back once, in any order of the events. Plan credits whose period is over come back as
+//! top-up credits.
+//!
+//! # Events that do not show everything
+//!
+//! The processor shows ten entries of a list. weir reads the other lines of a paid invoice, and the other items of a
+//! subscription, from the processor's API and stores them with the event. Until then the event fails and is retried.
 //!
 //! # Upgrades and downgrades
 //!
@@ -38,6 +47,10 @@
 //! the credits of an upgrade in the same period, because the processor refunds the upgrade. Otherwise an upgrade, a
 //! downgrade and the next upgrade, all paid with the same money, would give credits each time. An upgrade with an
 //! unpaid invoice gives nothing.
+//!
+//! If a subscription ends before its period does, the sum may be negative: the processor adds the price of the rest of
+//! the period to the customer's balance, which pays for the next subscription. weir takes the credits of that price
+//! back, and spent ones become owed.
 //!
 //! Amounts count in [`CURRENCY`], the currency of the prices. An event in another currency fails, so an operator sees
 //! it.
@@ -57,8 +70,8 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 use weir_ledger::{
-    AccountId, Action, Credits, Grant, LedgerError, LedgerRefusal, OperationEffect, OperationId,
-    Plan, Pool, Refund, TopUp,
+    AccountId, Action, Credits, Grant, LedgerError, LedgerRefusal, LedgerStore, OperationEffect,
+    OperationId, Plan, Pool, Refund, TopUp,
 };
 use weir_storage::cache::CacheError;
 use weir_storage::clock::Millis;
@@ -68,13 +81,14 @@ use self::store::{Payment, PaymentKind, UpgradeGrant};
 use crate::charges::{self, ChargeEnd};
 use crate::event_store as kept;
 use crate::events::{
-    Checkout, EventContent, Invoice, PaidPeriod, PaymentEvent, PaymentUpdate, PlanHint, Purchase,
-    SubscriptionChange,
+    Checkout, EventContent, InvalidEvent, Invoice, MissingPart, PaidPeriod, PaymentEvent,
+    PaymentUpdate, PlanHint, Purchase, SubscriptionChange,
 };
 use crate::notices::{self, NoticeKind, UserNotice};
 use crate::offers::{CURRENCY, TopUpTier};
 use crate::payments::Payments;
 use crate::store as customers;
+use crate::terms::ProcessorError;
 
 /// Time limit of one operation of the ledger.
 const LEDGER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -106,6 +120,9 @@ pub enum EffectError {
     /// The ledger is late, or refuses the operation.
     #[error("the ledger: {0}")]
     Ledger(#[from] LedgerError),
+    /// The processor's API does not give the rest of an event.
+    #[error("{0}")]
+    Processor(#[from] ProcessorError),
     /// The cache cannot drop copies of the plan. Other nodes would use the old plan.
     #[error("the cache does not answer")]
     Cache(#[from] CacheError),
@@ -123,6 +140,8 @@ pub struct UserLease<'a> {
 
 /// Applies a stored event to its user.
 pub async fn apply(turn: &UserLease<'_>, event: &PaymentEvent) -> Result<EventEffect, EffectError> {
+    let completed = turn.complete(event).await?;
+    let event = completed.as_ref().unwrap_or(event);
     let applied = match &event.about {
         EventContent::Unknown => return Ok(EventEffect::Ignored("unknown type")),
         EventContent::Customer => return turn.link(event).await,
@@ -149,8 +168,19 @@ pub async fn apply(turn: &UserLease<'_>, event: &PaymentEvent) -> Result<EventEf
         EventContent::Invoice(invoice) => turn.invoice(event, invoice).await,
         EventContent::Payment(payment) => turn.payment(event, payment).await,
         EventContent::Refund(reversal) | EventContent::Dispute(reversal) => {
-            let taken = turn.take_back(reversal.payment_id()).await;
-            taken.map(EventEffect::Done)
+            let settled = turn.settle_refunds(reversal.payment_id()).await;
+            settled.map(EventEffect::Done)
+        }
+        EventContent::RefundState(refund) => {
+            let settled = turn.settle_refunds(refund.payment_id()).await;
+            settled.map(EventEffect::Done)
+        }
+        EventContent::CreditNote(note) if note.amount == 0 => Ok(EventEffect::Done(
+            "no money goes back, except by refunds with their own events".to_owned(),
+        )),
+        EventContent::CreditNote(note) => {
+            let settled = turn.settle_refunds(&note.invoice).await;
+            settled.map(EventEffect::Done)
         }
     };
     turn.payments.drop_summary(&turn.account).await;
@@ -160,7 +190,12 @@ pub async fn apply(turn: &UserLease<'_>, event: &PaymentEvent) -> Result<EventEf
 /// Stores a payment, and wakes the events that wait for it.
 pub async fn note_payment(payments: &Payments, payment: &Payment) -> sqlx::Result<()> {
     store::put_payment(&payments.database, payment).await?;
-    kept::wake_subject(&payments.database, &payment.id, payments.ledger.now()).await?;
+    for subject in [Some(&payment.id), payment.invoice.as_ref()]
+        .into_iter()
+        .flatten()
+    {
+        kept::wake_subject(&payments.database, subject, payments.ledger.now()).await?;
+    }
     payments.arrivals.tell_come();
     Ok(())
 }
@@ -192,6 +227,26 @@ impl UserLease<'_> {
             Ok(_) | Err(LedgerError::Refused(LedgerRefusal::Conflict)) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Reads the parts of an event that the processor has cut, and stores them with the event.
+    async fn complete(&self, event: &PaymentEvent) -> Result<Option<PaymentEvent>, EffectError> {
+        let Some(missing) = event.missing() else {
+            return Ok(None);
+        };
+        let processor = &self.payments.processor;
+        let mut whole = event.clone();
+        let read = match missing {
+            MissingPart::InvoiceLines(id) => whole.add_lines(&processor.invoice(id).await?),
+            MissingPart::SubscriptionItems(id) => {
+                whole.add_items(&processor.subscription_items(id).await?)
+            }
+        };
+        read.map_err(|InvalidEvent { field, what }| {
+            EffectError::Unknown(format!("the processor's {field} cannot be read: {what}"))
+        })?;
+        kept::complete(&self.payments.database, &whole).await?;
+        Ok(Some(whole))
     }
 
     async fn link(&self, event: &PaymentEvent) -> Result<EventEffect, EffectError> {
@@ -272,12 +327,16 @@ impl UserLease<'_> {
                 user_id: self.account.0.clone(),
                 kind: PaymentKind::Plan,
                 credits: paid.credits,
-                amount: invoice.amount,
+                amount: invoice.charged(),
                 currency: invoice.currency.clone(),
                 period: Some(paid.period),
+                invoice: Some(invoice.id.clone()),
+                subscription: Some(id.clone()),
                 paid_at: event.created_at,
                 refunded: 0,
                 refunding: None,
+                taken: Credits::ZERO,
+                returns: 0,
             };
             let mut outcome = self.subscription(id, &plans).await?;
             let late = state::late_credits(invoice, event.created_at, &plans);
@@ -289,11 +348,6 @@ impl UserLease<'_> {
                 };
                 self.submit_step(Action::TopUp(top_up)).await?;
                 outcome = format!("{outcome}; {late} credits for changes in an earlier period");
-            }
-            if invoice.has_more_lines == Some(true) {
-                let what =
-                    "the event does not show all lines: upgrades among them are to be adjusted";
-                outcome = format!("{outcome}; {what}");
             }
             note_payment(self.payments, &payment).await?;
             return Ok(EventEffect::Done(outcome));
@@ -447,6 +501,7 @@ impl UserLease<'_> {
                 &subscription.id,
                 upgrade,
                 given.copied().unwrap_or_default(),
+                due.period.start,
             )
             .await?;
         }
@@ -458,9 +513,18 @@ impl UserLease<'_> {
         subscription: &str,
         upgrade: &Upgrade,
         mut given: UpgradeGrant,
+        period_start: Millis,
     ) -> Result<(), EffectError> {
         let database = &self.payments.database;
         if given.giving.is_none() && given.given != upgrade.credits {
+            // Credits of a period that is over have lapsed with it.
+            let is_less = upgrade.credits < given.given;
+            if is_less
+                && !self.is_in_period(upgrade.within, upgrade.end).await?
+                && upgrade.end <= self.now()
+            {
+                return Ok(());
+            }
             let Upgrade {
                 end,
                 credits,
@@ -486,13 +550,18 @@ impl UserLease<'_> {
                     within: Some(within),
                 };
                 self.submit_step(Action::TopUp(top_up)).await?;
-            } else if self.is_in_period(within).await? {
-                let refund = Refund {
-                    id,
-                    pool: Pool::Plan,
-                    credits: given.given.saturating_sub(giving),
-                };
-                self.submit_step(Action::Refund(refund)).await?;
+            } else {
+                let mut credits = given.given.saturating_sub(giving);
+                if !self.is_in_period(within, upgrade.end).await? {
+                    credits = self
+                        .spent_of(credits, [period_start; 2], upgrade.end)
+                        .await?;
+                }
+                let pool = Pool::Plan;
+                let refund = Refund { id, pool, credits };
+                if credits > Credits::ZERO {
+                    self.submit_step(Action::Refund(refund)).await?;
+                }
             }
             store::end_upgrade(database, subscription, upgrade.end).await?;
             given.given = giving;
@@ -536,81 +605,148 @@ impl UserLease<'_> {
             amount: paid.amount,
             currency: paid.currency.map(str::to_owned),
             period: None,
+            invoice: None,
+            subscription: None,
             paid_at: event.created_at,
             refunded: 0,
             refunding: None,
+            taken: Credits::ZERO,
+            returns: 0,
         };
         note_payment(self.payments, &payment).await?;
         Ok(EventEffect::Done(format!("{credits} credits")))
     }
 
-    /// Takes back the credits of the refunded part of a payment.
-    async fn take_back(&self, id: &str) -> Result<String, EffectError> {
+    /// Brings the credits of a payment to the part of the money that did not go back.
+    async fn settle_refunds(&self, id: &str) -> Result<String, EffectError> {
         let database = &self.payments.database;
         let payment = store::find_payment(database, id).await?;
         let mut payment = payment.ok_or(EffectError::UnknownPayment)?;
         if payment.refunding.is_some() {
-            payment = self.finish_taking_back(payment).await?;
+            payment = self.finish_refunds(payment).await?;
         }
-        let events = kept::of_subject(database, id).await?;
+        let events = kept::of_payment(database, &payment.id, payment.invoice.as_deref()).await?;
         require_same_currency(&payment, &events)?;
         let cents = state::cents_back(&events).min(payment.amount);
-        if cents <= payment.refunded {
-            return Ok("it was taken back already".to_owned());
+        if cents == payment.refunded {
+            return Ok("nothing changes: other events had the same effect".to_owned());
         }
-        let before = payment.credits_back();
-        store::begin_refund(database, id, cents).await?;
+        let (before, owes_more) = (payment.taken, cents > payment.refunded);
+        store::begin_refund(database, &payment.id, cents).await?;
         payment.refunding = Some(cents);
-        let payment = self.finish_taking_back(payment).await?;
-        let credits = payment.credits_back().saturating_sub(before);
-        Ok(match self.is_to_be_taken(&payment).await? {
-            true => format!("{credits} credits are taken back, or owed"),
-            false => "the period that was paid for is not the present one".to_owned(),
+        let payment = self.finish_refunds(payment).await?;
+        Ok(match payment.taken {
+            after if after > before => {
+                let credits = after.saturating_sub(before);
+                format!("{credits} credits are taken back, or owed")
+            }
+            after if after < before => {
+                let credits = before.saturating_sub(after);
+                format!("{credits} credits are given back")
+            }
+            _ if owes_more => "the period that was paid for is not the present one".to_owned(),
+            _ => "no credits were taken back for the money".to_owned(),
         })
     }
 
-    /// Completes a stored refund.
-    async fn finish_taking_back(&self, payment: Payment) -> Result<Payment, EffectError> {
+    /// Completes a stored change of the refunded cents.
+    async fn finish_refunds(&self, payment: Payment) -> Result<Payment, EffectError> {
         let Some(cents) = payment.refunding else {
             return Ok(payment);
         };
         let before = payment.credits_back();
-        let after = Payment {
+        let mut after = Payment {
             refunded: cents,
             refunding: None,
             ..payment
         };
-        let credits = after.credits_back().saturating_sub(before);
-        if credits > Credits::ZERO && self.is_to_be_taken(&after).await? {
-            let refund = Refund {
-                id: OperationId(format!("refund:{}:{cents}", after.id)),
-                pool: match after.kind {
-                    PaymentKind::Plan => Pool::Plan,
-                    PaymentKind::TopUp | PaymentKind::AutoTopUp => Pool::TopUp,
-                },
-                credits,
-            };
-            self.submit(Action::Refund(refund)).await?;
+        let back = after.credits_back();
+        if back > before {
+            let credits = self.to_be_taken(&after, back, before).await?;
+            if credits > Credits::ZERO {
+                // A number makes the id new after credits were given back.
+                let id = match after.returns {
+                    0 => format!("refund:{}:{cents}", after.id),
+                    returns => format!("refund:{}:{cents}:{returns}", after.id),
+                };
+                let refund = Refund {
+                    id: OperationId(id),
+                    pool: match after.kind {
+                        PaymentKind::Plan => Pool::Plan,
+                        PaymentKind::TopUp | PaymentKind::AutoTopUp => Pool::TopUp,
+                    },
+                    credits,
+                };
+                self.submit_step(Action::Refund(refund)).await?;
+                after.taken = after.taken.saturating_add(credits);
+            }
+        } else if back < before {
+            after.returns += 1;
+            let credits = after.taken.saturating_sub(back);
+            if credits > Credits::ZERO {
+                let id = format!("return:{}:{cents}:{}", after.id, after.returns);
+                let top_up = TopUp {
+                    id: OperationId(id),
+                    credits,
+                    within: after.period.map(PaidPeriod::middle),
+                };
+                self.submit_step(Action::TopUp(top_up)).await?;
+                after.taken = back;
+            }
         }
-        store::end_refund(&self.payments.database, &after.id, cents).await?;
+        store::end_refund(&self.payments.database, &after).await?;
         Ok(after)
     }
 
-    /// Whether the account still has the credits of a payment. Credits of a plan last until its period ends.
-    async fn is_to_be_taken(&self, payment: &Payment) -> Result<bool, EffectError> {
-        let Some(PaidPeriod { start, end }) = payment.period else {
-            return Ok(true);
+    /// The credits to take if `back` of a payment's credits belong to refunded cents, and `before` did before. Credits of
+    /// a plan last until its period ends.
+    async fn to_be_taken(
+        &self,
+        payment: &Payment,
+        back: Credits,
+        before: Credits,
+    ) -> Result<Credits, EffectError> {
+        let Some(period) = payment.period else {
+            return Ok(back.saturating_sub(before));
         };
-        // The bounds may be a few seconds off if a checkout began the period.
-        self.is_in_period(Millis(start.0 + (end.0 - start.0) / 2))
-            .await
+        if self.is_in_period(period.middle(), period.end).await? {
+            return Ok(back.saturating_sub(before));
+        }
+        let provisional = match &payment.subscription {
+            Some(id) => store::provisional_start(&self.payments.database, id).await?,
+            None => None,
+        };
+        let starts = [period.start, provisional.unwrap_or(period.start)];
+        let credits = back.saturating_sub(payment.taken);
+        self.spent_of(credits, starts, period.end).await
     }
 
-    /// Whether the account is in the paid period that contains a moment.
-    async fn is_in_period(&self, moment: Millis) -> Result<bool, EffectError> {
+    /// The part of credits that the user spent before a new subscription ended their period early: unspent credits
+    /// lapsed then. None of them, if the period is over by time.
+    async fn spent_of(
+        &self,
+        credits: Credits,
+        starts: [Millis; 2],
+        end: Millis,
+    ) -> Result<Credits, EffectError> {
+        if end <= self.now() {
+            return Ok(Credits::ZERO);
+        }
+        let ledger = LedgerStore::new(self.payments.database.clone());
+        let lapsed = ledger.find_lapsed(&self.account, starts).await?;
+        Ok(lapsed.map_or(Credits::ZERO, |lapsed| {
+            credits.saturating_sub(lapsed).max(Credits::ZERO)
+        }))
+    }
+
+    /// Whether the account is in the paid period that contains a moment and has this end. Periods of two subscriptions
+    /// may overlap.
+    async fn is_in_period(&self, moment: Millis, end: Millis) -> Result<bool, EffectError> {
         let account = self.payments.ledger.find_account(&self.account).await?;
-        Ok(account
-            .is_some_and(|account| account.plan != Plan::Free && account.period.contains(moment)))
+        Ok(account.is_some_and(|account| {
+            let period = account.period;
+            account.plan != Plan::Free && period.contains(moment) && period.end == end
+        }))
     }
 
     async fn announce_trial_end(
@@ -678,14 +814,17 @@ fn require_currency(currency: Option<&str>) -> Result<(), EffectError> {
     }
 }
 
-/// Rejects a refund or dispute in another currency than its payment.
+/// Rejects a refund, credit note or dispute in another currency than its payment.
 fn require_same_currency(payment: &Payment, events: &[PaymentEvent]) -> Result<(), EffectError> {
     let paid = payment.currency.as_deref().unwrap_or(CURRENCY);
     for event in events {
-        let (EventContent::Refund(back) | EventContent::Dispute(back)) = &event.about else {
-            continue;
+        let currency = match &event.about {
+            EventContent::Refund(back) | EventContent::Dispute(back) => &back.currency,
+            EventContent::RefundState(refund) => &refund.currency,
+            EventContent::CreditNote(note) => &note.currency,
+            _ => continue,
         };
-        if let Some(other) = back.currency.as_deref()
+        if let Some(other) = currency.as_deref()
             && !other.eq_ignore_ascii_case(paid)
         {
             return Err(EffectError::Unknown(format!(

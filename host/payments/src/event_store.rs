@@ -190,6 +190,31 @@ pub async fn find(database: &Database, id: &str) -> sqlx::Result<Option<StoredPa
     row.as_ref().map(read).transpose()
 }
 
+/// Replaces the content of an event by a complete one.
+pub async fn complete(database: &Database, event: &PaymentEvent) -> sqlx::Result<()> {
+    let content = serde_json::to_string(event);
+    let content = content.map_err(|error| sqlx::Error::Encode(error.into()))?;
+    sqlx::query("UPDATE payment_events SET content = $1 WHERE id = $2")
+        .bind(content)
+        .bind(&*event.id)
+        .execute(database.writer())
+        .await
+        .map(drop)
+}
+
+/// All events of a payment, and of its invoice if it has one: credit notes name only the invoice.
+pub async fn of_payment(
+    database: &Database,
+    payment: &str,
+    invoice: Option<&str>,
+) -> sqlx::Result<Vec<PaymentEvent>> {
+    let mut events = of_subject(database, payment).await?;
+    if let Some(invoice) = invoice.filter(|invoice| *invoice != payment) {
+        events.extend(of_subject(database, invoice).await?);
+    }
+    Ok(events)
+}
+
 /// All events of a subscription or payment, applied or not. Unreadable events are left out.
 pub async fn of_subject(database: &Database, subject: &str) -> sqlx::Result<Vec<PaymentEvent>> {
     let text = "SELECT content FROM payment_events WHERE subject = $1";
@@ -296,17 +321,19 @@ pub async fn put_off(
     Ok(noted.rows_affected() == 1)
 }
 
-/// Payments with a refund or dispute in a time range, start included, end excluded: of one user, or of all.
+/// Payments, or their invoices, with a refund, credit note or dispute in a time range, start included, end excluded: of
+/// one user, or of all.
 pub async fn refunded_between(
     database: &Database,
     user_id: Option<&str>,
     [from, to]: [Millis; 2],
 ) -> sqlx::Result<Vec<String>> {
+    let types = EventType::ALL.iter().filter(|kind| kind.is_of_refunds());
+    let types: Vec<_> = types.map(|kind| format!("'{}'", kind.name())).collect();
     let text = format!(
-        "SELECT DISTINCT subject FROM payment_events WHERE type IN ('{}', '{}') \
+        "SELECT DISTINCT subject FROM payment_events WHERE type IN ({}) \
          AND {} AND created_at >= $2 AND created_at < $3 AND subject IS NOT NULL ORDER BY subject",
-        EventType::ChargeRefunded.name(),
-        EventType::DisputeFundsWithdrawn.name(),
+        types.join(", "),
         of_user(user_id)
     );
     sqlx::query_scalar(AssertSqlSafe(text))

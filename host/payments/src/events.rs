@@ -48,21 +48,46 @@ macro_rules! event_types {
 
 event_types! {
     CheckoutCompleted, "checkout.session.completed", "if paid, adds the credits or starts the plan";
-    SubscriptionCreated, "customer.subscription.created", "starts the plan, if active or trialing";
+    SubscriptionCreated, "customer.subscription.created", "starts the plan, if trialing";
     SubscriptionUpdated, "customer.subscription.updated",
         "no credits; if cancelled or unpaid, the plan ends with its period; if past due, 3 days later";
     SubscriptionDeleted, "customer.subscription.deleted", "the plan ends with its period";
     TrialWillEnd, "customer.subscription.trial_will_end", "notice";
-    InvoicePaid, "invoice.paid", "starts the paid period with its credits; prorations give credits in proportion";
+    InvoicePaid, "invoice.paid", "starts the paid period with its credits; prorations give or take credits in proportion";
     InvoicePaymentFailed, "invoice.payment_failed", "notice; flags the subscription";
     PaymentSucceeded, "payment_intent.succeeded", "adds the credits";
     PaymentFailed, "payment_intent.payment_failed", "notice; pauses auto top-up for 4 hours";
     CustomerCreated, "customer.created", "links the customer to the user";
     ChargeRefunded, "charge.refunded", "takes credits back in proportion; spent credits become owed";
+    RefundCreated, "refund.created", "takes credits back, once with `charge.refunded`";
+    RefundUpdated, "refund.updated", "gives the credits back if the refund failed or was cancelled";
+    RefundFailed, "refund.failed", "gives the credits back";
+    ChargeRefundUpdated, "charge.refund.updated", "as `refund.updated`";
+    CreditNoteCreated, "credit_note.created", "takes credits back for money in the customer's balance or paid outside Stripe";
+    CreditNoteVoided, "credit_note.voided", "gives the credits back";
     DisputeFundsWithdrawn, "charge.dispute.funds_withdrawn", "takes credits back in proportion; spent credits become owed";
+    DisputeFundsReinstated, "charge.dispute.funds_reinstated", "gives the credits of the returned money back";
+    DisputeClosed, "charge.dispute.closed", "gives the credits back if the dispute was won";
 }
 
 impl EventType {
+    /// Whether events of the type change the money that went back of a payment.
+    pub const fn is_of_refunds(self) -> bool {
+        matches!(
+            self,
+            Self::ChargeRefunded
+                | Self::RefundCreated
+                | Self::RefundUpdated
+                | Self::RefundFailed
+                | Self::ChargeRefundUpdated
+                | Self::CreditNoteCreated
+                | Self::CreditNoteVoided
+                | Self::DisputeFundsWithdrawn
+                | Self::DisputeFundsReinstated
+                | Self::DisputeClosed
+        )
+    }
+
     /// The type of this name; `None` if weir does not read it.
     pub fn of(name: &str) -> Option<Self> {
         let mut all = Self::ALL.iter().copied();
@@ -104,7 +129,11 @@ pub enum EventContent {
     Customer,
     /// `charge.refunded`.
     Refund(Reversal),
-    /// `charge.dispute.funds_withdrawn`.
+    /// `refund.…` and `charge.refund.updated`.
+    RefundState(RefundUpdate),
+    /// `credit_note.…`.
+    CreditNote(CreditNote),
+    /// `charge.dispute.…`.
     Dispute(Reversal),
     /// Any other event.
     Unknown,
@@ -166,6 +195,9 @@ pub struct SubscriptionUpdate {
     pub currency: Option<String>,
     /// The end of the trial.
     pub trial_ends_at: Option<Millis>,
+    /// Whether the subscription has more items than the event shows.
+    #[serde(default)]
+    pub has_more_items: bool,
 }
 
 /// Changes of subscriptions. If two happen in the same second, the later variant counts as the later change.
@@ -213,6 +245,10 @@ pub struct Invoice {
     pub payment: Option<String>,
     /// The paid amount in cents.
     pub amount: i64,
+    /// The whole amount in cents, also the part that the customer's balance pays; negative if the balance gets it. Null
+    /// in events of weir versions that did not read it.
+    #[serde(default)]
+    pub total: Option<i64>,
     /// Three letters.
     #[serde(default)]
     pub currency: Option<String>,
@@ -261,18 +297,64 @@ pub struct PaymentUpdate {
     pub error: Option<String>,
 }
 
-/// A refund or a dispute.
+/// A refunded charge or a dispute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reversal {
     /// The id of the refunded charge, or of the dispute.
     pub id: String,
     /// The payment.
     pub payment: Option<String>,
-    /// In cents. For a refund, the sum of all refunds of the charge.
+    /// In cents. For a charge, the sum of all its refunds; for a settled dispute, the money that did not come back.
     pub amount: i64,
     /// Three letters.
     #[serde(default)]
     pub currency: Option<String>,
+    /// Whether the dispute is closed, or its money came back.
+    #[serde(default)]
+    pub is_settled: bool,
+}
+
+/// The state of a refund.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefundUpdate {
+    /// The refund's id.
+    pub id: String,
+    /// The refunded charge.
+    pub charge: Option<String>,
+    /// The payment.
+    pub payment: Option<String>,
+    /// In cents.
+    pub amount: i64,
+    /// Three letters.
+    pub currency: Option<String>,
+    /// Whether the money stays with the merchant: the refund failed or was cancelled.
+    pub has_failed: bool,
+}
+
+/// A credit note for a paid invoice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreditNote {
+    /// The credit note's id.
+    pub id: String,
+    /// The invoice.
+    pub invoice: String,
+    /// In cents: the money that goes back. 0 if the note only lowers an unpaid amount.
+    pub amount: i64,
+    /// A refund that is a part of the amount.
+    pub refund: Option<String>,
+    /// Three letters.
+    pub currency: Option<String>,
+    /// Whether the note was voided.
+    pub is_void: bool,
+}
+
+/// A list that the processor cut in an event. The id is that of the object with the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MissingPart<'a> {
+    /// The lines of an invoice.
+    InvoiceLines(&'a str),
+    /// The items of a subscription.
+    SubscriptionItems(&'a str),
 }
 
 /// The reason for which a body is not an event.
@@ -337,10 +419,67 @@ impl PaymentEvent {
             EventType::ChargeRefunded => {
                 EventContent::Refund(read::<RawCharge>(object, OBJECT)?.reduce())
             }
-            EventType::DisputeFundsWithdrawn => {
-                EventContent::Dispute(read::<RawDispute>(object, OBJECT)?.reduce())
+            EventType::RefundCreated
+            | EventType::RefundUpdated
+            | EventType::RefundFailed
+            | EventType::ChargeRefundUpdated => {
+                let raw: RawRefund = read(object, OBJECT)?;
+                EventContent::RefundState(raw.reduce(kind == EventType::RefundFailed))
+            }
+            EventType::CreditNoteCreated | EventType::CreditNoteVoided => {
+                let raw: RawCreditNote = read(object, OBJECT)?;
+                EventContent::CreditNote(raw.reduce(kind == EventType::CreditNoteVoided))
+            }
+            EventType::DisputeFundsWithdrawn
+            | EventType::DisputeFundsReinstated
+            | EventType::DisputeClosed => {
+                EventContent::Dispute(read::<RawDispute>(object, OBJECT)?.reduce(kind))
             }
         };
+        Ok(())
+    }
+
+    /// The list without which the event cannot be applied; `None` if the event shows everything that weir uses. Stripe
+    /// shows ten entries of a list: <https://docs.stripe.com/api/invoices/object> (`lines`, `has_more`).
+    pub fn missing(&self) -> Option<MissingPart<'_>> {
+        match &self.about {
+            EventContent::Invoice(invoice)
+                if invoice.is_paid && invoice.has_more_lines == Some(true) =>
+            {
+                Some(MissingPart::InvoiceLines(&invoice.id))
+            }
+            EventContent::Subscription(news)
+                if news.has_more_items && news.change != SubscriptionChange::Deleted =>
+            {
+                Some(MissingPart::SubscriptionItems(&news.id))
+            }
+            _ => None,
+        }
+    }
+
+    /// Adds the lines of the whole invoice, as the processor's API has it.
+    pub fn add_lines(&mut self, whole: &Value) -> Result<(), InvalidEvent> {
+        let raw: RawInvoice = read(whole.to_string().as_bytes(), "")?;
+        if let EventContent::Invoice(invoice) = &mut self.about {
+            let whole = raw.reduce(invoice.is_paid);
+            invoice.lines = whole.lines;
+            invoice.has_more_lines = whole.has_more_lines;
+        }
+        Ok(())
+    }
+
+    /// Adds the prices of all items of the subscription, as the processor's API has them.
+    pub fn add_items(&mut self, items: &[Value]) -> Result<(), InvalidEvent> {
+        let items = Value::from(items.to_vec()).to_string();
+        let items: Vec<RawItem> = read(items.as_bytes(), "items")?;
+        if let EventContent::Subscription(news) = &mut self.about {
+            let mut plan = PlanHint::default();
+            let prices = items.into_iter().filter_map(|item| item.price);
+            prices.for_each(|price| plan.add(price));
+            plan.names.append(&mut news.plan.names);
+            news.plan = plan;
+            news.has_more_items = false;
+        }
         Ok(())
     }
 
@@ -362,6 +501,8 @@ impl PaymentEvent {
             EventContent::Refund(reversal) | EventContent::Dispute(reversal) => {
                 Some(reversal.payment_id())
             }
+            EventContent::RefundState(refund) => Some(refund.payment_id()),
+            EventContent::CreditNote(note) => Some(&note.invoice),
             EventContent::Unknown => None,
         }
     }
@@ -381,7 +522,25 @@ impl Reversal {
     }
 }
 
+impl RefundUpdate {
+    /// The id of the charge, or the best known id.
+    pub fn charge_id(&self) -> &str {
+        self.charge.as_deref().unwrap_or(self.payment_id())
+    }
+
+    /// The id of the payment, or else of the charge.
+    pub fn payment_id(&self) -> &str {
+        let known = self.payment.as_deref().or(self.charge.as_deref());
+        known.unwrap_or(&self.id)
+    }
+}
+
 impl Invoice {
+    /// The amount in cents for which the invoice gives credits: the customer's balance pays as well as a card.
+    pub fn charged(&self) -> i64 {
+        self.amount.max(self.total.unwrap_or_default())
+    }
+
     /// The id of the payment. The invoice stands for its payment if the processor does not name one.
     pub fn payment_id(&self) -> &str {
         self.payment.as_deref().unwrap_or(&self.id)
@@ -531,6 +690,8 @@ struct RawInvoice {
     #[serde(default, deserialize_with = "or_default")]
     amount_paid: i64,
     #[serde(default)]
+    total: Option<i64>,
+    #[serde(default)]
     currency: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
     attempt_count: i64,
@@ -566,6 +727,8 @@ struct SubscriptionDetails {
 #[serde(default)]
 struct ItemDetails {
     proration: bool,
+    #[serde(deserialize_with = "reference")]
+    subscription: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -586,6 +749,8 @@ struct RawLine {
     #[serde(default, rename = "type", deserialize_with = "or_default")]
     kind: Option<String>,
     period: RawPeriod,
+    #[serde(default, deserialize_with = "reference")]
+    subscription: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
     amount: i64,
     #[serde(default)]
@@ -661,7 +826,64 @@ struct RawDispute {
     amount: i64,
     #[serde(default)]
     currency: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    status: String,
+    #[serde(default, deserialize_with = "or_default")]
+    balance_transactions: Vec<RawTransaction>,
 }
+
+/// A movement of the merchant's money, in the currency of the merchant's account: negative if it was withdrawn.
+#[derive(Deserialize)]
+struct RawTransaction {
+    amount: i64,
+}
+
+#[derive(Deserialize)]
+struct RawRefund {
+    id: Id,
+    #[serde(default, deserialize_with = "reference")]
+    charge: Option<String>,
+    #[serde(default, deserialize_with = "reference")]
+    payment_intent: Option<String>,
+    amount: i64,
+    #[serde(default)]
+    currency: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    status: String,
+}
+
+#[derive(Deserialize)]
+struct RawCreditNote {
+    id: Id,
+    invoice: RawReference,
+    total: i64,
+    #[serde(default)]
+    currency: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    status: String,
+    #[serde(default, rename = "type", deserialize_with = "or_default")]
+    kind: String,
+    /// Until API version 2025-03-31.
+    #[serde(default, deserialize_with = "reference")]
+    refund: Option<String>,
+    #[serde(default, deserialize_with = "reference")]
+    customer_balance_transaction: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    out_of_band_amount: i64,
+    /// Since API version 2025-03-31.
+    #[serde(default)]
+    post_payment_amount: Option<i64>,
+    #[serde(default, deserialize_with = "or_default")]
+    refunds: Vec<RawNotedRefund>,
+}
+
+#[derive(Deserialize)]
+struct RawNotedRefund {
+    amount_refunded: i64,
+}
+
+/// A reference that is never null.
+struct RawReference(String);
 
 impl<T> Default for ProcessorList<T> {
     fn default() -> Self {
@@ -695,6 +917,7 @@ impl RawSubscription {
         let end = self.current_period_end.or_else(|| ends.next()?);
         let period = PaidPeriod::of(start, end);
         let ends_with_it = |at: Seconds| period.is_none_or(|period: PaidPeriod| at.0 <= period.end);
+        let has_more_items = self.items.has_more;
         let prices = self.items.data.into_iter().filter_map(|item| item.price);
         let mut plan = PlanHint::default();
         prices.for_each(|price| plan.add(price));
@@ -709,6 +932,7 @@ impl RawSubscription {
             is_paused: self.pause_collection.is_some(),
             currency: self.currency,
             trial_ends_at: self.trial_end.map(|at| at.0),
+            has_more_items,
         }
     }
 }
@@ -729,9 +953,12 @@ impl RawInvoice {
             self.subscription_details.metadata.purchase.plan,
         ];
         let plan = plan.into_iter().flatten().next();
+        // The invoice of a subscription that has ended may name it in its lines only.
+        let of_line = || self.lines.data.iter().find_map(RawLine::prorated);
         let subscription = self
             .subscription
-            .or(self.parent.subscription_details.subscription);
+            .or(self.parent.subscription_details.subscription)
+            .or_else(of_line);
         let has_more_lines = Some(self.lines.has_more);
         let lines = self.lines.data.into_iter();
         let lines = lines.filter_map(|line| line.reduce(plan.as_ref()));
@@ -743,6 +970,7 @@ impl RawInvoice {
                 .payment_intent
                 .or_else(|| payments.find_map(|paid| paid.payment.payment_intent)),
             amount: self.amount_paid,
+            total: self.total,
             currency: self.currency,
             attempts: self.attempt_count,
             next_attempt_at: self.next_payment_attempt.map(|at| at.0),
@@ -757,6 +985,16 @@ impl RawInvoice {
 }
 
 impl RawLine {
+    /// The subscription of a proration.
+    fn prorated(&self) -> Option<String> {
+        let added = &self.parent.invoice_item_details;
+        let item = &self.parent.subscription_item_details;
+        let is_proration = self.proration || added.proration || item.proration;
+        let named = [&self.subscription, &added.subscription, &item.subscription];
+        let named = named.into_iter().find_map(Option::as_ref);
+        named.filter(|_| is_proration).cloned()
+    }
+
     /// Reads the line, if it belongs to a subscription. `plan` is the plan of that subscription.
     fn reduce(self, plan: Option<&String>) -> Option<InvoiceLine> {
         let RawParent {
@@ -811,22 +1049,95 @@ impl RawCharge {
             amount: self.amount_refunded,
             currency: self.currency,
             id: self.id.0,
+            is_settled: false,
+        }
+    }
+}
+
+impl RawRefund {
+    fn reduce(self, has_failed: bool) -> RefundUpdate {
+        RefundUpdate {
+            has_failed: has_failed || matches!(&*self.status, "failed" | "canceled"),
+            id: self.id.0,
+            charge: self.charge,
+            payment: self.payment_intent,
+            amount: self.amount,
+            currency: self.currency,
+        }
+    }
+}
+
+impl RawCreditNote {
+    fn reduce(self, is_void: bool) -> CreditNote {
+        let whole = match self.post_payment_amount {
+            Some(amount) => amount,
+            // The note lowers the amount of an unpaid invoice.
+            None if self.kind == "pre_payment" => 0,
+            // The refund is all that went back, and has its own events.
+            None if self.refund.is_some()
+                && self.customer_balance_transaction.is_none()
+                && self.out_of_band_amount == 0 =>
+            {
+                0
+            }
+            None => self.total,
+        };
+        let refunds = self.refunds.iter().map(|refund| refund.amount_refunded);
+        CreditNote {
+            id: self.id.0,
+            invoice: self.invoice.0,
+            amount: whole.saturating_sub(refunds.sum()).max(0),
+            refund: self.refund,
+            currency: self.currency,
+            is_void: is_void || self.status == "void",
         }
     }
 }
 
 impl RawDispute {
-    fn reduce(self) -> Reversal {
+    fn reduce(self, kind: EventType) -> Reversal {
+        let is_settled = kind != EventType::DisputeFundsWithdrawn;
         Reversal {
+            amount: match is_settled {
+                true => self.lost(kind),
+                false => self.amount,
+            },
+            is_settled,
             payment: self.payment_intent,
-            amount: self.amount,
             currency: self.currency,
             id: self.id.0,
+        }
+    }
+
+    /// The cents of a settled dispute that did not come back. The dispute of a partly refunded payment returns a part of
+    /// its money even if it is lost.
+    fn lost(&self, kind: EventType) -> i64 {
+        let amounts = || self.balance_transactions.iter().map(|moved| moved.amount);
+        let withdrawn: i64 = amounts().filter(|amount| *amount < 0).sum();
+        let returned: i64 = amounts().filter(|amount| *amount > 0).sum();
+        match &*self.status {
+            // The merchant never lost the money of an inquiry.
+            "won" | "warning_closed" => 0,
+            "lost" if withdrawn == 0 || returned == 0 => self.amount,
+            _ if withdrawn == 0 || returned == 0 => match kind {
+                EventType::DisputeFundsReinstated => 0,
+                _ => self.amount,
+            },
+            _ => {
+                let share = i128::from(returned.min(-withdrawn)) * i128::from(self.amount);
+                let back = share / i128::from(-withdrawn);
+                self.amount - i64::try_from(back).unwrap_or(self.amount)
+            }
         }
     }
 }
 
 impl PaidPeriod {
+    /// A moment within the period. Its bounds may be a few seconds off if a checkout began the period.
+    pub fn middle(self) -> Millis {
+        Millis(self.start.0 + (self.end.0 - self.start.0) / 2)
+    }
+
     fn of(start: Option<Seconds>, end: Option<Seconds>) -> Option<Self> {
         let (start, end) = (start?.0, end?.0);
         (start < end).then_some(Self { start, end })
@@ -852,6 +1163,15 @@ impl<'a> Deserialize<'a> for Id {
                 "an id has 1 to {MAX_ID_CHARACTERS} characters"
             ))),
         }
+    }
+}
+
+impl<'a> Deserialize<'a> for RawReference {
+    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
+        let named = reference(deserializer)?;
+        named
+            .map(Self)
+            .ok_or_else(|| D::Error::custom("an id is missing"))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The payment processor of a gateway: Stripe, the local one, or none.
 
+use serde_json::Value;
 use weir_storage::clock::Millis;
 
 use crate::local::LocalProcessor;
@@ -103,6 +104,25 @@ impl Processor {
             Self::Stripe(stripe) => stripe.find_payment(customer_id, charge_id, since).await,
             Self::Local(local) => local.find_payment(customer_id, charge_id).await,
             Self::None => Err(ProcessorError::NotConfigured),
+        }
+    }
+
+    /// An invoice with all its lines, for an event that shows only some. The local processor shows all.
+    pub async fn invoice(&self, invoice_id: &str) -> Result<Value, ProcessorError> {
+        match self {
+            Self::Stripe(stripe) => stripe.invoice(invoice_id).await,
+            Self::Local(_) | Self::None => Err(ProcessorError::NotConfigured),
+        }
+    }
+
+    /// All items of a subscription, for an event that shows only some. The local processor shows all.
+    pub async fn subscription_items(
+        &self,
+        subscription_id: &str,
+    ) -> Result<Vec<Value>, ProcessorError> {
+        match self {
+            Self::Stripe(stripe) => stripe.subscription_items(subscription_id).await,
+            Self::Local(_) | Self::None => Err(ProcessorError::NotConfigured),
         }
     }
 }

@@ -27,7 +27,7 @@ const INVARIANT: &str = "I10";
 
 /// Descriptions of findings, each with a query for the payments or operations. `$1` is the start of the range, `$2` the
 /// end.
-const CHECKS: [(&str, &str); 7] = [
+const CHECKS: [(&str, &str); 8] = [
     (
         "a payment for credits gave other credits, or none",
         "SELECT p.id FROM payments p LEFT JOIN entries e ON e.operation_id = 'topup:' || p.id AND e.account_id = p.user_id \
@@ -41,10 +41,18 @@ const CHECKS: [(&str, &str); 7] = [
     ),
     (
         "credits were not taken back with their payment",
-        "SELECT p.id FROM payments p LEFT JOIN entries e \
-         ON e.operation_id = 'refund:' || p.id || ':' || CAST(p.refunded AS TEXT) \
-         WHERE p.kind <> 'plan' AND p.paid_at >= $1 AND p.paid_at < $2 AND p.refunded > 0 AND p.refunding IS NULL \
-         AND e.number IS NULL LIMIT 100",
+        // The last step took credits, or gave some back after a failed refund or a won dispute.
+        "SELECT p.id FROM payments p LEFT JOIN entries e ON e.operation_id IN \
+         ('refund:' || p.id || ':' || CAST(p.refunded AS TEXT) \
+         || CASE WHEN p.returns > 0 THEN ':' || CAST(p.returns AS TEXT) ELSE '' END, \
+         'return:' || p.id || ':' || CAST(p.refunded AS TEXT) || ':' || CAST(p.returns AS TEXT)) \
+         WHERE p.kind <> 'plan' AND p.paid_at >= $1 AND p.paid_at < $2 AND (p.refunded > 0 OR p.returns > 0) \
+         AND p.refunding IS NULL AND e.number IS NULL LIMIT 100",
+    ),
+    (
+        "a paid invoice was applied without all its lines: retry its event",
+        "SELECT id FROM payment_events WHERE type = 'invoice.paid' AND state = 'applied' \
+         AND created_at >= $1 AND created_at < $2 AND content LIKE '%\"has_more_lines\":true%' LIMIT 100",
     ),
     (
         "the account is on the free plan within a period that is paid for",

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use serde_json::Value;
+use serde_json::{Value, json};
 use url::form_urlencoded;
 use weir_outgoing::{self as outgoing, Client};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 use weir_storage::secrets::Secret;
 
+use crate::events::EventType;
 use crate::offers::{CURRENCY, ItemPrice, PurchaseItem};
 use crate::settings::PaymentSettings;
 use crate::terms::{
@@ -32,8 +33,11 @@ pub const MAX_TRIES: u32 = 3;
 /// Maximum length of a response in bytes.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// Maximum number of pages, of 100 payments each, in a search for a payment.
+/// Maximum number of pages, of 100 entries each, that weir reads of a list.
 const MAX_PAGES: u32 = 10;
+
+/// The end of the URL of weir's webhook endpoint.
+const WEBHOOK_PATH: &str = "/billing/webhook";
 
 const VERSION: HeaderName = HeaderName::from_static("stripe-version");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -80,14 +84,32 @@ impl Default for StripeTimeouts {
 /// Advice on the settings of the customer portal, for operators without `--probe`.
 pub const PORTAL_ADVICE: &str = "if users change plans in the customer portal, set `proration_behavior` to `always_invoice`, so \
      that an upgrade is paid for at once, and `schedule_at_period_end` to `decreasing_item_amount`, so that a downgrade waits \
-     for the next period";
+     for the next period; let users cancel `at_period_end`, because a cancellation at once with prorations returns money";
 
-/// Wrong settings in `features.subscription_update` of a portal configuration. The names are those of API version
-/// 2024-12-18.acacia.
-fn portal_problems(update: &Value) -> Vec<String> {
+/// Settings of a portal configuration's `features` that do not fit: those that return money, and those of upgrades. The
+/// names are those of API version 2024-12-18.acacia
+/// (<https://docs.stripe.com/api/customer_portal/configurations/object>).
+fn portal_problems(features: &Value) -> Vec<String> {
     let mut problems = Vec::new();
+    let cancel = &features["subscription_cancel"];
+    let behavior = &cancel["proration_behavior"];
+    if cancel["enabled"] == true && cancel["mode"] == "immediately" && *behavior != "none" {
+        problems.push(format!(
+            "the customer portal cancels subscriptions at once and returns money for the rest of the period \
+             (`proration_behavior` is {behavior}): set `mode` to `at_period_end`, or users lose the credits of that money"
+        ));
+    }
+    let update = &features["subscription_update"];
     if update["enabled"] != true {
         return problems;
+    }
+    let updates = update["default_allowed_updates"].as_array();
+    if updates.is_some_and(|updates| updates.iter().any(|update| update == "quantity")) {
+        problems.push(
+            "the customer portal lets users change quantities, which give no credits and return money when lowered: remove \
+             `quantity` from `default_allowed_updates`"
+                .to_owned(),
+        );
     }
     let behavior = &update["proration_behavior"];
     if *behavior != "always_invoice" {
@@ -108,7 +130,33 @@ fn portal_problems(update: &Value) -> Vec<String> {
     problems
 }
 
+/// Events that the webhook endpoint of weir does not get.
+fn webhook_problems(endpoints: &[Value]) -> Option<String> {
+    let mut endpoints = endpoints.iter().filter(|endpoint| {
+        let url = endpoint["url"].as_str().unwrap_or_default();
+        endpoint["status"] != "disabled" && url.ends_with(WEBHOOK_PATH)
+    });
+    let Some(endpoint) = endpoints.next() else {
+        return Some(format!(
+            "no enabled webhook endpoint has a URL that ends in {WEBHOOK_PATH}"
+        ));
+    };
+    let events = endpoint["enabled_events"].as_array();
+    let is_enabled = |name: &str| {
+        let mut events = events.into_iter().flatten();
+        events.any(|event| event == name || event == "*")
+    };
+    let missing = EventType::ALL.iter().map(|kind| kind.name());
+    let missing: Vec<_> = missing.filter(|name| !is_enabled(name)).collect();
+    let url = &endpoint["url"];
+    (!missing.is_empty()).then(|| {
+        let missing = missing.join(", ");
+        format!("the webhook endpoint {url} does not get these events: {missing}")
+    })
+}
+
 /// The fields of a form, in their order.
+#[derive(Clone)]
 struct Form(Vec<(String, String)>);
 
 /// The result of one attempt.
@@ -265,8 +313,57 @@ impl Stripe {
         ))
     }
 
-    /// Settings of the Stripe account that do not fit weir's, a sentence each: of the customer portal, and of the
-    /// prices in weir's settings.
+    /// An invoice with all its lines (<https://docs.stripe.com/api/invoice-line-item/retrieve>).
+    pub async fn invoice(&self, invoice_id: &str) -> Result<Value, ProcessorError> {
+        let path = format!("/v1/invoices/{}", segment(invoice_id)?);
+        let mut invoice = self.get(&path, Form::new()).await?;
+        let lines = self.read_list(&format!("{path}/lines"), None).await?;
+        invoice["lines"] = json!({ "data": lines, "has_more": false });
+        Ok(invoice)
+    }
+
+    /// All items of a subscription (<https://docs.stripe.com/api/subscription_items/list>).
+    pub async fn subscription_items(
+        &self,
+        subscription_id: &str,
+    ) -> Result<Vec<Value>, ProcessorError> {
+        let of = Some(("subscription", subscription_id));
+        self.read_list("/v1/subscription_items", of).await
+    }
+
+    /// Reads all pages of a list (<https://docs.stripe.com/api/pagination>).
+    async fn read_list(
+        &self,
+        path: &str,
+        filter: Option<(&str, &str)>,
+    ) -> Result<Vec<Value>, ProcessorError> {
+        let mut all = Vec::new();
+        for _ in 0..MAX_PAGES {
+            let mut form = Form::new();
+            if let Some((name, value)) = filter {
+                form.add(name, value);
+            }
+            form.add("limit", "100");
+            if let Some(last) = all.last() {
+                form.add("starting_after", &text(last, "id")?);
+            }
+            let mut page = self.get(path, form).await?;
+            let Value::Array(entries) = page["data"].take() else {
+                return Err(malformed());
+            };
+            let is_last = page["has_more"] != true || entries.is_empty();
+            all.extend(entries);
+            if is_last {
+                return Ok(all);
+            }
+        }
+        Err(ProcessorError::unavailable(
+            "a list has more entries than are read",
+        ))
+    }
+
+    /// Settings of the Stripe account that do not fit weir's, a sentence each: of the customer portal, of the prices in
+    /// weir's settings, of webhook endpoints, and of the key.
     pub async fn problems(
         &self,
         settings: &PaymentSettings,
@@ -276,7 +373,7 @@ impl Stripe {
         form.add("active", "true");
         let portals = self.get("/v1/billing_portal/configurations", form).await?;
         let mut problems: Vec<_> = match portals["data"][0].as_object() {
-            Some(_) => portal_problems(&portals["data"][0]["features"]["subscription_update"]),
+            Some(_) => portal_problems(&portals["data"][0]["features"]),
             None => vec!["the customer portal has no default configuration".to_owned()],
         };
         for item in PurchaseItem::all() {
@@ -297,6 +394,24 @@ impl Stripe {
                     "the price {id} of {name} is {amount} cents in {currency}, and {price_cents} cents in \"{CURRENCY}\" in \
                      weir's settings"
                 ));
+            }
+        }
+        match self.read_list("/v1/webhook_endpoints", None).await {
+            Ok(endpoints) => problems.extend(webhook_problems(&endpoints)),
+            Err(ProcessorError::Invalid(why)) => problems.push(format!(
+                "the key cannot read webhook endpoints, so their events are not checked: {why}"
+            )),
+            Err(error) => return Err(error),
+        }
+        let mut form = Form::new();
+        form.add("limit", "1");
+        for path in ["/v1/invoices", "/v1/subscriptions"] {
+            match self.get(path, form.clone()).await {
+                Ok(_) => {}
+                Err(ProcessorError::Invalid(why)) => problems.push(format!(
+                    "the key cannot read {path}, so weir cannot apply events with long lists: {why}"
+                )),
+                Err(error) => return Err(error),
             }
         }
         Ok(problems)

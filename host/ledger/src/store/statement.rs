@@ -128,6 +128,26 @@ impl LedgerStore {
         }
     }
 
+    /// Returns the plan credits that lapsed unspent when an account left a period, by the start of the period: one of the
+    /// given moments. `None` if the account was never in it.
+    pub async fn find_lapsed(
+        &self,
+        id: &AccountId,
+        starts: [Millis; 2],
+    ) -> sqlx::Result<Option<Credits>> {
+        let row = sqlx::query(AssertSqlSafe(lapsed_statement()))
+            .bind(&id.0)
+            .bind(i64::MAX)
+            .bind(1_i64)
+            .bind(starts[0].0)
+            .bind(starts[1].0)
+            .fetch_one(self.database.reader())
+            .await?;
+        let grants: i64 = row.try_get("grants")?;
+        let lapsed = Credits::from_micro(row.try_get("lapsed")?);
+        Ok((grants > 0).then_some(lapsed))
+    }
+
     /// Returns a position above all entries before a moment, close to the last of them.
     async fn place_after(
         &self,
@@ -305,6 +325,16 @@ fn sum_statement() -> String {
         "SELECT CAST(COALESCE(SUM(e.plan_delta), 0) AS BIGINT) AS plan, \
          CAST(COALESCE(SUM(e.top_up_delta), 0) AS BIGINT) AS top_up \
          FROM {PLACES} JOIN entries e ON e.number = places.number"
+    )
+}
+
+/// Returns the statement for the grants and lapsed credits of two periods; parameters: those of the entries, and the
+/// starts of the periods.
+fn lapsed_statement() -> String {
+    format!(
+        "SELECT CAST(COALESCE(SUM(CASE WHEN e.kind = 'grant' THEN 1 ELSE 0 END), 0) AS BIGINT) AS grants, \
+         CAST(COALESCE(SUM(CASE WHEN e.kind = 'lapse' THEN -e.plan_delta ELSE 0 END), 0) AS BIGINT) AS lapsed \
+         FROM {PLACES} JOIN entries e ON e.number = places.number WHERE e.period_start IN ($4, $5)"
     )
 }
 

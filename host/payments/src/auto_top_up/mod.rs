@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use weir_ledger::{AccountId, Action, LedgerError, LedgerRefusal, OperationId, TopUp};
+use weir_ledger::{AccountId, Action, Credits, LedgerError, LedgerRefusal, OperationId, TopUp};
 use weir_storage::clock::Millis;
 
 use crate::charges::{self, ChargeEnd, ClaimedCharge, FoundCharge, cool_down, end_charge};
@@ -212,9 +212,13 @@ async fn credit(
         amount: offer.price_cents.into(),
         currency: Some(CURRENCY.to_owned()),
         period: None,
+        invoice: None,
+        subscription: None,
         paid_at: now,
         refunded: 0,
         refunding: None,
+        taken: Credits::ZERO,
+        returns: 0,
     };
     let top_up = Action::TopUp(TopUp {
         id: OperationId(format!("topup:{payment_id}")),

@@ -7,8 +7,8 @@ use weir_ledger::{Credits, Plan};
 use weir_storage::clock::Millis;
 
 use crate::events::{
-    Checkout, EventContent, Invoice, InvoiceLine, PaidPeriod, PaymentEvent, PlanHint, Reversal,
-    SubscriptionChange,
+    Checkout, CreditNote, EventContent, Invoice, InvoiceLine, PaidPeriod, PaymentEvent, PlanHint,
+    Reversal, SubscriptionChange,
 };
 use crate::offers::{CURRENCY, PurchaseItem};
 use crate::settings::PaymentSettings;
@@ -69,7 +69,8 @@ pub struct Upgrade {
     pub within: Millis,
     /// The highest paid plan, if there is one.
     pub plan: Option<Plan>,
-    /// The sum of all paid prorations, at least 0.
+    /// The sum of all paid prorations: at least 0, unless the subscription ended before the period did. Then money that
+    /// went back counts in full.
     pub credits: Credits,
 }
 
@@ -135,11 +136,15 @@ impl Subscription {
     /// Reads all events of a subscription together; `None` if no event names a plan. Amounts in another currency than
     /// [`CURRENCY`] are ignored.
     ///
-    /// `invoice.paid` pays for a period. A paid checkout, or `customer.subscription.created` in status `active` or
-    /// `trialing`, also pays for the first one. `customer.subscription.updated` pays for nothing: the processor sends
-    /// it with the bounds of the next period when that begins, and charges the card about an hour later
-    /// (<https://docs.stripe.com/billing/subscriptions/webhooks>, "successful invoice finalization"). The event only
-    /// gives the bounds of periods that other events pay for.
+    /// `invoice.paid` pays for a period. A paid checkout, or `customer.subscription.created` in status `trialing`, also
+    /// begins the first one. The status `active` proves no payment: a subscription with `collection_method` =
+    /// `send_invoice` is active before its invoice is paid
+    /// (<https://docs.stripe.com/billing/collection-method>). The processor also sends
+    /// `customer.subscription.updated` with the bounds of the next period when that begins, and charges the card about
+    /// an hour later (<https://docs.stripe.com/billing/subscriptions/webhooks>, "successful invoice finalization"). Such
+    /// an event only gives the bounds of periods that other events pay for.
+    ///
+    /// Events that do not show everything ([`PaymentEvent::missing`]) count after weir has read the rest.
     pub fn of(events: &[PaymentEvent], plans: &PlansByPrice) -> Option<Self> {
         let mut events: Vec<_> = events.iter().collect();
         events.sort_by_key(|event| (event.created_at, rank(event), &*event.id));
@@ -148,7 +153,11 @@ impl Subscription {
         let mut periods = Periods::default();
         let mut changes: BTreeMap<Millis, PaidProrations> = BTreeMap::new();
         let (mut is_told, mut is_paused) = (false, false);
+        let mut ended_at: Option<Millis> = None;
         for event in events {
+            if event.missing().is_some() {
+                continue;
+            }
             match &event.about {
                 EventContent::Subscription(news) => {
                     let Some(plan) = plans.plan_of(&news.plan) else {
@@ -158,10 +167,14 @@ impl Subscription {
                     is_paused = news.is_paused;
                     let is_over =
                         news.change == SubscriptionChange::Deleted || has_ended(&news.status);
+                    if is_over {
+                        ended_at = Some(ended_at.unwrap_or(event.created_at));
+                    }
                     if let (Some(period), "active" | "trialing", false) =
                         (news.period, &*news.status, is_over)
                     {
                         let pays = news.change == SubscriptionChange::Created
+                            && news.status == "trialing"
                             && !news.is_paused
                             && is_ours(news.currency.as_deref());
                         periods.tell(period, pays.then_some(plan));
@@ -214,7 +227,10 @@ impl Subscription {
                 _ => {}
             }
         }
-        let upgrades = changes.into_iter().map(|(end, changes)| changes.sum(end));
+        let upgrades = changes.into_iter().map(|(end, changes)| {
+            let is_cut_short = ended_at.is_some_and(|ended_at| ended_at < end);
+            changes.sum(end, is_cut_short)
+        });
         Some(Self {
             paid: periods.last_paid(begun),
             begun,
@@ -328,18 +344,21 @@ impl PaidProrations {
         }
     }
 
-    fn sum(self, end: Millis) -> Upgrade {
+    fn sum(self, end: Millis, is_cut_short: bool) -> Upgrade {
+        let least = if is_cut_short { i128::MIN } else { 0 };
         Upgrade {
             end,
             within: self.first.unwrap_or(end),
             plan: self.plan,
-            credits: at_least_nothing(self.micro),
+            credits: at_least(least, self.micro),
         }
     }
 }
 
-fn at_least_nothing(micro: i128) -> Credits {
-    Credits::from_micro(i64::try_from(micro.max(0)).unwrap_or(i64::MAX))
+fn at_least(least: i128, micro: i128) -> Credits {
+    let micro = micro.max(least);
+    let limit = if micro < 0 { i64::MIN } else { i64::MAX };
+    Credits::from_micro(i64::try_from(micro).unwrap_or(limit))
 }
 
 /// Whether a period that began at `start` belongs to something that happened at `moment`.
@@ -407,7 +426,10 @@ pub fn late_credits(invoice: &Invoice, paid_at: Millis, plans: &PlansByPrice) ->
     let late = lines(invoice, plans).filter(|(line, _)| {
         line.is_proration && !is_in_time(line, paid_at) && shows_all_lines(invoice)
     });
-    at_least_nothing(late.map(|(line, plan)| plans.credits_for(plan, line)).sum())
+    at_least(
+        0,
+        late.map(|(line, plan)| plans.credits_for(plan, line)).sum(),
+    )
 }
 
 /// The result of a paid invoice: a period of a plan, or the credits of prorations for a change within a period. `None`
@@ -428,24 +450,98 @@ pub fn plan_payment(invoice: &Invoice, plans: &PlansByPrice) -> Option<PlanPayme
         .iter()
         .map(|(line, plan)| plans.credits_for(*plan, line));
     Some(PlanPayment {
-        credits: at_least_nothing(credits.sum()),
+        credits: at_least(0, credits.sum()),
         period: highest.period,
     })
 }
 
-/// The refunded cents of a payment, from all its events: the highest amount of each charge, plus all disputes.
-pub fn cents_back(events: &[PaymentEvent]) -> i64 {
-    let mut by_id: BTreeMap<(bool, &str), i64> = BTreeMap::new();
-    for event in events {
-        let (is_dispute, Reversal { id, amount, .. }) = match &event.about {
-            EventContent::Refund(refund) => (false, refund),
-            EventContent::Dispute(dispute) => (true, dispute),
-            _ => continue,
-        };
-        let most = by_id.entry((is_dispute, id)).or_default();
-        *most = (*most).max(*amount);
+/// The refunds of a charge.
+#[derive(Default)]
+struct ChargeRefunds<'a> {
+    /// The largest sum of refunds in an event of the charge.
+    told: i64,
+    /// The refunds with events of their own: cents, and whether the refund failed.
+    known: BTreeMap<&'a str, (i64, bool)>,
+}
+
+impl ChargeRefunds<'_> {
+    /// The cents that went back. Refunds without own events are in the sum of the charge only. The sum of the charge
+    /// counts or omits a refund that failed meanwhile, and therefore adds only the part that the known refunds do not
+    /// explain.
+    fn cents(&self) -> i64 {
+        let known: i64 = self.known.values().map(|(cents, _)| cents).sum();
+        let failed = self.known.values().filter(|(_, has_failed)| *has_failed);
+        let failed: i64 = failed.map(|(cents, _)| cents).sum();
+        known - failed + (self.told - known).max(0)
     }
-    by_id.into_values().fold(0, i64::saturating_add)
+}
+
+/// A dispute.
+#[derive(Default)]
+struct DisputedMoney {
+    withdrawn: i64,
+    /// The money that did not come back, once the dispute is settled.
+    lost: Option<i64>,
+}
+
+/// The cents of a payment that went back to the customer, from all its events in any order: refunds that did not fail,
+/// money of disputes that did not come back (<https://docs.stripe.com/disputes/how-disputes-work>), and credit notes
+/// beyond their refunds.
+pub fn cents_back(events: &[PaymentEvent]) -> i64 {
+    let mut charges: BTreeMap<&str, ChargeRefunds<'_>> = BTreeMap::new();
+    let mut disputes: BTreeMap<&str, DisputedMoney> = BTreeMap::new();
+    let mut notes: BTreeMap<&str, &CreditNote> = BTreeMap::new();
+    for event in events {
+        match &event.about {
+            EventContent::Refund(charge) => {
+                let refunds = charges.entry(&charge.id).or_default();
+                refunds.told = refunds.told.max(charge.amount);
+            }
+            EventContent::RefundState(refund) => {
+                let refunds = charges.entry(refund.charge_id()).or_default();
+                let known = refunds.known.entry(&refund.id).or_default();
+                known.0 = known.0.max(refund.amount);
+                known.1 |= refund.has_failed;
+            }
+            EventContent::Dispute(Reversal {
+                id,
+                amount,
+                is_settled,
+                ..
+            }) => {
+                let dispute = disputes.entry(id).or_default();
+                match is_settled {
+                    true => {
+                        let lost = dispute.lost.unwrap_or(*amount).min(*amount);
+                        dispute.lost = Some(lost);
+                    }
+                    false => dispute.withdrawn = dispute.withdrawn.max(*amount),
+                }
+            }
+            EventContent::CreditNote(note) => {
+                let known = notes.entry(&note.id).or_insert(note);
+                if note.is_void {
+                    *known = note;
+                }
+            }
+            _ => {}
+        }
+    }
+    let refunded = |id: &str| {
+        let known = charges.values().find_map(|charge| charge.known.get(id));
+        known.map(|(cents, _)| *cents)
+    };
+    let notes = notes.values().filter(|note| !note.is_void);
+    let noted = notes.map(|note| match &note.refund {
+        // Until the refund is known, all of the note may be in it.
+        Some(id) => refunded(id).map_or(0, |cents| (note.amount - cents).max(0)),
+        None => note.amount,
+    });
+    let refunded = charges.values().map(ChargeRefunds::cents);
+    let disputes = disputes.values();
+    let disputed = disputes.map(|dispute| dispute.lost.unwrap_or(dispute.withdrawn));
+    let all = refunded.chain(disputed).chain(noted);
+    all.fold(0, i64::saturating_add)
 }
 
 /// The credits that belong to `cents` of a payment's `of_cents`, rounded down.

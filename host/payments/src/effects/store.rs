@@ -27,12 +27,20 @@ pub struct Payment {
     pub currency: Option<String>,
     /// The paid period of a plan.
     pub period: Option<PaidPeriod>,
+    /// The invoice of a plan.
+    pub invoice: Option<String>,
+    /// The subscription of a plan.
+    pub subscription: Option<String>,
     /// The time of the payment.
     pub paid_at: Millis,
-    /// Cents whose credits were taken back, or are owed.
+    /// Cents that went back to the user.
     pub refunded: i64,
-    /// Cents of a refund that is in progress.
+    /// The new value of [`refunded`](Self::refunded), while its credits are being taken or given back.
     pub refunding: Option<i64>,
+    /// The credits that were taken back, or are owed, for the refunded cents.
+    pub taken: Credits,
+    /// Number of times that credits were given back: a refund failed, or a dispute was won.
+    pub returns: i64,
 }
 
 /// The kind of purchase of a payment.
@@ -75,7 +83,8 @@ pub async fn is_user(database: &Database, user_id: &str) -> sqlx::Result<bool> {
 /// The user of a subscription or payment.
 pub async fn user_of_subject(database: &Database, subject: &str) -> sqlx::Result<Option<String>> {
     let text = "SELECT user_id FROM payment_subscriptions WHERE id = $1 \
-                UNION ALL SELECT user_id FROM payments WHERE id = $1";
+                UNION ALL SELECT user_id FROM payments WHERE id = $1 \
+                UNION ALL SELECT user_id FROM payments WHERE invoice_id = $1";
     find_text(database, text, subject).await
 }
 
@@ -137,7 +146,7 @@ pub async fn put_subscription(
 pub struct UpgradeGrant {
     /// The period's end.
     pub period_end: Millis,
-    /// Credits given so far.
+    /// Credits given so far; negative if more were taken back than given.
     pub given: Credits,
     /// The new sum, while a change is in progress.
     pub giving: Option<Credits>,
@@ -238,8 +247,10 @@ pub async fn payment_failed_at(database: &Database, user_id: &str) -> sqlx::Resu
 /// Stores a payment, unless it is known.
 pub async fn put_payment(database: &Database, payment: &Payment) -> sqlx::Result<()> {
     sqlx::query(
-        "INSERT INTO payments (id, user_id, kind, credits, amount, period_start, period_end, paid_at, currency) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO NOTHING",
+        "INSERT INTO payments (id, user_id, kind, credits, amount, period_start, period_end, paid_at, currency, invoice_id, \
+         subscription_id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+         ON CONFLICT (id) DO UPDATE SET invoice_id = COALESCE(payments.invoice_id, excluded.invoice_id), \
+         subscription_id = COALESCE(payments.subscription_id, excluded.subscription_id)",
     )
     .bind(&*payment.id)
     .bind(&*payment.user_id)
@@ -250,14 +261,18 @@ pub async fn put_payment(database: &Database, payment: &Payment) -> sqlx::Result
     .bind(payment.period.map(|period| period.end.0))
     .bind(payment.paid_at.0)
     .bind(payment.currency.as_deref())
+    .bind(payment.invoice.as_deref())
+    .bind(payment.subscription.as_deref())
     .execute(database.writer())
     .await
     .map(drop)
 }
 
-/// A payment, if it is known.
+/// A payment by its id, or by the id of its invoice, if it is known.
 pub async fn find_payment(database: &Database, id: &str) -> sqlx::Result<Option<Payment>> {
-    let row = sqlx::query("SELECT * FROM payments WHERE id = $1")
+    let text = "SELECT * FROM payments WHERE id = $1 \
+                UNION SELECT * FROM payments WHERE invoice_id = $1 LIMIT 1";
+    let row = sqlx::query(text)
         .bind(id)
         .fetch_optional(database.reader())
         .await?;
@@ -300,16 +315,20 @@ fn read_payment(row: &AnyRow) -> sqlx::Result<Payment> {
         amount: row.try_get("amount")?,
         currency: row.try_get("currency")?,
         period,
+        invoice: row.try_get("invoice_id")?,
+        subscription: row.try_get("subscription_id")?,
         paid_at: Millis(row.try_get("paid_at")?),
         refunded: row.try_get("refunded")?,
         refunding: row.try_get("refunding")?,
+        taken: Credits::from_micro(row.try_get("taken")?),
+        returns: row.try_get("returns")?,
     })
 }
 
-/// Stores a refund in progress, unless there is one.
+/// Stores a change of the refunded cents in progress, unless there is one.
 pub async fn begin_refund(database: &Database, id: &str, cents: i64) -> sqlx::Result<()> {
     let text =
-        "UPDATE payments SET refunding = $1 WHERE id = $2 AND refunding IS NULL AND refunded < $1";
+        "UPDATE payments SET refunding = $1 WHERE id = $2 AND refunding IS NULL AND refunded <> $1";
     sqlx::query(text)
         .bind(cents)
         .bind(id)
@@ -318,13 +337,15 @@ pub async fn begin_refund(database: &Database, id: &str, cents: i64) -> sqlx::Re
         .map(drop)
 }
 
-/// Marks the refund as done.
-pub async fn end_refund(database: &Database, id: &str, cents: i64) -> sqlx::Result<()> {
-    let text =
-        "UPDATE payments SET refunded = $1, refunding = NULL WHERE id = $2 AND refunding = $1";
+/// Marks the change as done, with the credits that it took or gave back.
+pub async fn end_refund(database: &Database, payment: &Payment) -> sqlx::Result<()> {
+    let text = "UPDATE payments SET refunded = $1, refunding = NULL, taken = $3, returns = $4 \
+                WHERE id = $2 AND refunding = $1";
     sqlx::query(text)
-        .bind(cents)
-        .bind(id)
+        .bind(payment.refunded)
+        .bind(&*payment.id)
+        .bind(payment.taken.micro())
+        .bind(payment.returns)
         .execute(database.writer())
         .await
         .map(drop)

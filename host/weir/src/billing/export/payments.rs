@@ -1,5 +1,7 @@
 //! Lines of money: payments, their bonuses, and refunds.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 use weir_ledger::{AccountId, Credits};
 use weir_storage::Database;
@@ -10,7 +12,7 @@ use weir_payments::effects::state::{cents_back, credits_back};
 use weir_payments::effects::store::{self, Payment, PaymentKind};
 use weir_payments::event_store;
 
-/// Money of a payment or, as a negative amount, of a refund; and its credits.
+/// Money of a payment or of a refund, and its credits. The amount of a refund is negative, unless it failed later.
 struct Flow<'a> {
     payment: &'a Payment,
     is_refund: bool,
@@ -35,12 +37,16 @@ pub(super) async fn lines(
         };
         paid.add_to(&mut lines, day);
     }
+    let mut refunded = BTreeMap::new();
     for subject in event_store::refunded_between(database, user, span).await? {
-        let Some(payment) = store::find_payment(database, &subject).await? else {
-            // The refund waits for its payment, and so does its line.
-            continue;
-        };
-        let events = event_store::of_subject(database, &subject).await?;
+        // Without a payment, the refund waits for it, and so does its line. Credit notes name the payment's invoice.
+        if let Some(payment) = store::find_payment(database, &subject).await? {
+            refunded.insert(payment.id.clone(), payment);
+        }
+    }
+    for payment in refunded.into_values() {
+        let invoice = payment.invoice.as_deref();
+        let events = event_store::of_payment(database, &payment.id, invoice).await?;
         let cents = |before: Millis| {
             let events = events.iter().filter(|event| event.created_at < before);
             let events: Vec<_> = events.cloned().collect();
@@ -71,7 +77,7 @@ impl Flow<'_> {
             cents,
             credits,
         } = *self;
-        let bought = match is_refund {
+        let bought = match cents < 0 {
             false => credits.min(worth(cents)),
             true => credits.max(worth(cents)),
         };
@@ -90,7 +96,11 @@ impl Flow<'_> {
             tags: json!({ "payment_id": payment.id }),
             ..ExportLine::new(day, &payment.user_id, category, source)
         };
-        let refund = if is_refund { ", refunded" } else { "" };
+        let refund = match (is_refund, cents < 0) {
+            (false, _) => "",
+            (true, true) => ", refunded",
+            (true, false) => ", refund reversed",
+        };
         lines.push(ExportLine {
             billed: nano_usd(cents),
             list: nano_usd(cents),

@@ -515,65 +515,72 @@ impl UserLease<'_> {
         mut given: UpgradeGrant,
         period_start: Millis,
     ) -> Result<(), EffectError> {
-        let database = &self.payments.database;
-        if given.giving.is_none() && given.given != upgrade.credits {
-            // Credits of a period that is over have lapsed with it.
-            let is_less = upgrade.credits < given.given;
-            if is_less
-                && !self.is_in_period(upgrade.within, upgrade.end).await?
-                && upgrade.end <= self.now()
-            {
-                return Ok(());
-            }
-            let Upgrade {
-                end,
-                credits,
-                within,
-                ..
-            } = *upgrade;
-            store::begin_upgrade(database, subscription, end, credits, within).await?;
-            given.giving = Some(credits);
-            given.within = Some(within);
-        }
-        // A stored change comes first: it may already be done.
-        while let Some(giving) = given.giving {
-            let within = given.within.unwrap_or(upgrade.within);
+        let (database, end) = (&self.payments.database, upgrade.end);
+        loop {
+            // A stored change comes first: it may already be done.
+            let (giving, within) = match given.giving {
+                Some(giving) => (giving, given.within.unwrap_or(upgrade.within)),
+                None => {
+                    let due = self.due_credits(upgrade, given.given, period_start).await?;
+                    let Some(due) = due else {
+                        return Ok(());
+                    };
+                    let within = upgrade.within;
+                    store::begin_upgrade(database, subscription, end, due, within).await?;
+                    (due, within)
+                }
+            };
             let id = OperationId(format!(
                 "upgrade:{subscription}:{}:{}",
-                upgrade.end.seconds(),
+                end.seconds(),
                 given.steps
             ));
-            if giving > given.given {
-                let top_up = TopUp {
+            let action = match giving > given.given {
+                true => Action::TopUp(TopUp {
                     id,
                     credits: giving.saturating_sub(given.given),
                     within: Some(within),
-                };
-                self.submit_step(Action::TopUp(top_up)).await?;
-            } else {
-                let mut credits = given.given.saturating_sub(giving);
-                if !self.is_in_period(within, upgrade.end).await? {
-                    credits = self
-                        .spent_of(credits, [period_start; 2], upgrade.end)
-                        .await?;
-                }
-                let pool = Pool::Plan;
-                let refund = Refund { id, pool, credits };
-                if credits > Credits::ZERO {
-                    self.submit_step(Action::Refund(refund)).await?;
-                }
-            }
-            store::end_upgrade(database, subscription, upgrade.end).await?;
-            given.given = giving;
-            given.steps += 1;
-            given.giving = (giving != upgrade.credits).then_some(upgrade.credits);
-            if let Some(next) = given.giving {
-                let within = upgrade.within;
-                store::begin_upgrade(database, subscription, upgrade.end, next, within).await?;
-                given.within = Some(within);
-            }
+                }),
+                false => Action::Refund(Refund {
+                    id,
+                    pool: Pool::Plan,
+                    credits: given.given.saturating_sub(giving),
+                }),
+            };
+            self.submit_step(action).await?;
+            store::end_upgrade(database, subscription, end).await?;
+            given = UpgradeGrant {
+                given: giving,
+                giving: None,
+                steps: given.steps + 1,
+                ..given
+            };
         }
-        Ok(())
+    }
+
+    /// The credits that a period's plan changes should have given by now, if not the present ones. Credits that lapsed
+    /// with the period are not taken back.
+    async fn due_credits(
+        &self,
+        upgrade: &Upgrade,
+        given: Credits,
+        period_start: Millis,
+    ) -> Result<Option<Credits>, EffectError> {
+        let Upgrade {
+            credits,
+            within,
+            end,
+            ..
+        } = *upgrade;
+        if credits >= given {
+            return Ok((credits > given).then_some(credits));
+        }
+        if self.is_in_period(within, end).await? {
+            return Ok(Some(credits));
+        }
+        let less = given.saturating_sub(credits);
+        let spent = self.spent_of(less, [period_start; 2], end).await?;
+        Ok((spent > Credits::ZERO).then(|| given.saturating_sub(spent)))
     }
 
     /// Gives the credits of a payment, once.

@@ -135,13 +135,13 @@ async fn a_month_is_reported_exactly() {
             concat!(
                 r#"[{"model":"large","provider":"p","total_requests":1,"total_input_tokens":10,"#,
                 r#""total_output_tokens":20,"provider_cost_usd":0.001,"revenue_credits":4,"#,
-                r#""revenue_usd":0.004,"margin_pct":75.0},"#,
+                r#""revenue_usd":0.004,"margin_pct":75.0,"unit":"tokens","quantity":30},"#,
                 r#"{"model":"large","provider":"q","total_requests":1,"total_input_tokens":10,"#,
                 r#""total_output_tokens":20,"provider_cost_usd":5e-9,"revenue_credits":0,"#,
-                r#""revenue_usd":0.0,"margin_pct":null},"#,
+                r#""revenue_usd":0.0,"margin_pct":null,"unit":"tokens","quantity":30},"#,
                 r#"{"model":"small","provider":"p","total_requests":3,"total_input_tokens":30,"#,
                 r#""total_output_tokens":60,"provider_cost_usd":0.009,"revenue_credits":5,"#,
-                r#""revenue_usd":0.0045,"margin_pct":-100.0}]"#
+                r#""revenue_usd":0.0045,"margin_pct":-100.0,"unit":"tokens","quantity":90}]"#
             )
         );
         let empty = "/admin/model-economics?period=2025-12";

@@ -207,6 +207,8 @@ async fn clickhouse_gets_a_row_for_each_request() {
         ("attempts", json!(1)),
         ("tokens_input", json!(10)),
         ("tokens_output", json!(1)),
+        ("unit", json!("tokens")),
+        ("quantity", json!(11)),
         ("annotations", json!([])),
     ] {
         assert_eq!(row[name], value, "{name} of {row}");

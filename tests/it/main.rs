@@ -147,6 +147,7 @@ mod tls;
 mod tokens;
 mod tools;
 mod traces;
+mod units;
 mod upgrade;
 mod usage;
 mod vouchers;

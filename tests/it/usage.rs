@@ -107,9 +107,9 @@ async fn a_summary_is_exact() {
                 r#"{"plan":"free","plan_allocation":500,"plan_credits_remaining":0,"topup_balance":86.499999,"#,
                 r#""cycle_start":"2026-01-31T12:00:00Z","cycle_end":"2026-02-28T12:00:00Z","#,
                 r#""this_month":{"total_credits_used":513.500001,"total_requests":4},"#,
-                r#""by_model":[{"model":"large","credits_used":510,"requests":1},"#,
-                r#"{"model":"small","credits_used":3.5,"requests":2},"#,
-                r#"{"model":"tiny","credits_used":0.000001,"requests":1}]}"#
+                r#""by_model":[{"model":"large","credits_used":510,"requests":1,"unit":"tokens","quantity":30},"#,
+                r#"{"model":"small","credits_used":3.5,"requests":2,"unit":"tokens","quantity":60},"#,
+                r#"{"model":"tiny","credits_used":0.000001,"requests":1,"unit":"tokens","quantity":30}]}"#
             )
         );
         assert_eq!(
@@ -246,7 +246,7 @@ async fn a_paid_plan_has_the_cycle_that_was_paid_for() {
             r#"{"plan":"pro","plan_allocation":55000,"plan_credits_remaining":54998.5,"topup_balance":0,"#,
             r#""cycle_start":"2026-01-31T00:00:00Z","cycle_end":"2026-02-28T00:00:00Z","#,
             r#""this_month":{"total_credits_used":1.5,"total_requests":1},"#,
-            r#""by_model":[{"model":"small","credits_used":1.5,"requests":1}]}"#
+            r#""by_model":[{"model":"small","credits_used":1.5,"requests":1,"unit":"tokens","quantity":30}]}"#
         );
         assert_eq!(summary(&gateway.client()).await, paid);
         // While the payment for the next one is under way.
@@ -533,7 +533,7 @@ async fn pages_of_requests_are_whole_while_requests_are_added() {
                 "id": expected[0], "at": "2026-02-07T12:00:00Z", "model": "small", "provider": "p",
                 "source": "api_key", "key_id": null, "task_id": null, "status": "settled",
                 "tokens_input": 10, "tokens_cache_read": 0, "tokens_cache_write": 0, "tokens_output": 20,
-                "images": 0, "held_credits": 1.5, "credits": 1.5, "adapter_digest": "",
+                "images": 0, "unit": "tokens", "quantity": 30, "held_credits": 1.5, "credits": 1.5, "adapter_digest": "",
                 "latency_ms": 0, "attempts": 0, "estimated": false,
             })
         );

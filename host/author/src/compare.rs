@@ -266,8 +266,8 @@ fn billable(usage: &Value) -> Billable {
     };
     Billable {
         tokens,
-        images: 0,
         searches: count("web-searches"),
+        ..Billable::default()
     }
 }
 

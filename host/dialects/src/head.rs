@@ -1,6 +1,6 @@
 //! The data of a response besides the model's output: id, time, model and price, or its fault.
 
-use weir_ledger::{Credits, TokenCounts};
+use weir_ledger::{Credits, Quantity, TokenCounts};
 
 /// The parts of a response besides the model's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub struct AnswerHead {
 pub struct BilledUsage {
     /// The tokens.
     pub tokens: TokenCounts,
-    /// Whether the input is characters or seconds instead of tokens.
-    pub by_unit: bool,
+    /// The usage in the unit of its price.
+    pub quantity: Quantity,
     /// The charged credits.
     pub credits: Credits,
 }

@@ -32,7 +32,7 @@ use crate::operation::{
     OperationEffect, OperationId, OperationOutcome, OperationRequest, Pool,
 };
 use crate::plans::{Period, Plan};
-use crate::usage::{RequestUsage, UsageCounts};
+use crate::usage::{RequestUsage, Unit, UsageCounts};
 
 /// Credits by pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -236,6 +236,8 @@ pub struct UsageDelta {
     pub adapter_digest: String,
     /// 1 for a new request, -1 for one that is taken back, else 0.
     pub requests: i64,
+    /// The unit of the request's price; `None` in entries of earlier versions.
+    pub unit: Option<Unit>,
     /// The counts, minus those of an earlier entry for the same request.
     pub counts: UsageCounts,
     /// The time from the request to the end of the response, minus an earlier entry's.
@@ -549,6 +551,7 @@ impl EndedHold {
         self.usage = Some(RequestUsage {
             provider: reported.provider,
             adapter_digest: reported.adapter_digest,
+            unit: reported.unit,
             counts: before.counts.plus(reported.counts),
             latency_ms: latency_ms.max(0).unsigned_abs(),
             attempts: u32::try_from(attempts.max(0)).unwrap_or(u32::MAX),
@@ -592,6 +595,7 @@ impl UsageDelta {
             provider: named.provider.clone(),
             adapter_digest: named.adapter_digest.clone(),
             requests: i64::from(now.is_some()) - i64::from(before.is_some()),
+            unit: named.unit,
             counts: counts(now).minus(counts(before)),
             latency_ms: change(|usage| usage.latency_ms as i64),
             attempts: change(|usage| i64::from(usage.attempts)),

@@ -73,4 +73,6 @@ pub use self::operation::{
 pub use self::plans::{Period, Plan};
 pub use self::settings::{LeaseSettings, LedgerSettings};
 pub use self::store::{Fold, LedgerStore, LedgerStoreError};
-pub use self::usage::{RequestUsage, TokenCounts, UsageCounts, UsageSums};
+pub use self::usage::{
+    Quantity, QuantitySum, RequestUsage, TokenCounts, Unit, UsageCounts, UsageSums,
+};

@@ -7,8 +7,9 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use crate::decimal::Decimal;
+use crate::usage::Unit;
 
-/// A price in nano-USD: of a million tokens, or of one image.
+/// A price in nano-USD: of a million tokens, or of some other units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NanoUsd(pub i64);
 
@@ -31,6 +32,15 @@ pub enum Price {
     },
     /// A flat price per image.
     Image(NanoUsd),
+    /// A price of characters, seconds or search units, and of nothing else.
+    Units {
+        /// The unit.
+        unit: Unit,
+        /// The price of `per` units.
+        price: NanoUsd,
+        /// The number of units in the price: 60 seconds, for example.
+        per: u32,
+    },
 }
 
 /// Prices per million tokens, and of a search.
@@ -71,28 +81,39 @@ impl Price {
     pub fn has_searches(&self) -> bool {
         match self {
             Self::Text { base, .. } => base.search > NanoUsd(0),
-            Self::Image(_) => false,
+            Self::Image(_) | Self::Units { .. } => false,
+        }
+    }
+
+    /// Returns the unit in which the price counts.
+    pub fn unit(&self) -> Unit {
+        match self {
+            Self::Text { .. } => Unit::Tokens,
+            Self::Image(_) => Unit::Images,
+            Self::Units { unit, .. } => *unit,
+        }
+    }
+
+    /// Returns the price of rankings: in search units, if nothing else costs something.
+    #[must_use]
+    pub fn of_rankings(self) -> Self {
+        let is_free = |(name, price): (&str, NanoUsd)| name == "search" || price == NanoUsd(0);
+        match self {
+            Self::Text { base, above: None }
+                if base.search > NanoUsd(0) && base.named().into_iter().all(is_free) =>
+            {
+                Self::Units {
+                    unit: Unit::SearchUnits,
+                    price: base.search,
+                    per: 1,
+                }
+            }
+            other => other,
         }
     }
 }
 
 impl TokenPrices {
-    /// Returns prices at which only input costs something.
-    pub fn of_input(input: NanoUsd) -> Self {
-        let free = NanoUsd(0);
-        Self {
-            input,
-            cache_read: input,
-            cache_write_short: input,
-            cache_write_long: input,
-            output: free,
-            audio_input: input,
-            audio_output: free,
-            image_output: free,
-            search: free,
-        }
-    }
-
     /// Returns the prices with the names of their settings.
     pub fn named(&self) -> [(&'static str, NanoUsd); 9] {
         [
@@ -142,10 +163,10 @@ impl NanoUsd {
             .to_owned()
     }
 
-    /// Returns credits for a thousand tokens at this price per million, including the factor; for display.
-    pub fn credits_per_1k(self, factor: Factor) -> f64 {
-        // Nano-USD per million tokens × factor = micro-credits per million tokens.
-        (self.0 as f64 * factor.0 as f64) / (1e4 * 1e9)
+    /// Returns credits for a thousand units at this price of `per` units, including the factor; for display.
+    pub fn credits_per_1k(self, per: u32, factor: Factor) -> f64 {
+        // Nano-USD × factor = micro-credits.
+        (self.0 as f64 * factor.0 as f64 * 1e3) / (1e4 * 1e6 * f64::from(per))
     }
 }
 
@@ -237,7 +258,7 @@ mod tests {
 
     #[test]
     fn displayed_prices_include_the_factor() {
-        let credits = NanoUsd(150_000_000).credits_per_1k(Factor(14_000));
+        let credits = NanoUsd(150_000_000).credits_per_1k(1_000_000, Factor(14_000));
         assert!((credits - 0.21).abs() < 1e-12, "{credits}");
     }
 }

@@ -1,6 +1,6 @@
 //! The price of a request: exact integers, rounded up once at the end.
 //!
-//! A provider's prices are nano-USD per million tokens, or per image. The customer pays them times the text factor
+//! A provider's prices are nano-USD per million tokens, per image, or per number of another unit. The customer pays them times the text factor
 //! (1.4), and for images also times the image factor (1.15); both are configuration. One micro-credit is one nano-USD,
 //! so no conversion is needed.
 //!
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::credits::Credits;
 use crate::price::{Factor, NanoUsd, Price, PriceFactors, TokenPrices};
-use crate::usage::{Billable, TokenCounts};
+use crate::usage::{Billable, Quantity, TokenCounts, Unit};
 
 /// The price of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,13 +27,15 @@ pub struct RequestCharge {
 pub struct UsageBound {
     /// Input tokens.
     pub input_tokens: u64,
+    /// The input, if the price counts it in characters or seconds.
+    pub input: Option<Quantity>,
     /// Whether some of them may be of audio.
     pub has_audio: bool,
     /// Output tokens: the limit that is sent upstream.
     pub output_tokens: u64,
     /// Requested images.
     pub images: u32,
-    /// The provider's searches of the web.
+    /// The provider's searches of the web, or the search units of a ranking.
     pub searches: u64,
 }
 
@@ -56,6 +58,7 @@ pub fn charge(price: &Price, factors: &PriceFactors, used: &Billable) -> Request
             of_tokens(exact(prices, used), factors)
         }
         Price::Image(image) => of_images(*image, factors, used.images),
+        Price::Units { unit, price, per } => of_units(*price, *per, factors, used.quantity(*unit)),
     }
 }
 
@@ -100,6 +103,26 @@ pub fn worst_case(price: &Price, factors: &PriceFactors, bound: &UsageBound) -> 
             _ => dearest(base, bound.input_tokens),
         },
         Price::Image(image) => of_images(*image, factors, bound.images).credits,
+        Price::Units { unit, price, per } => {
+            of_units(*price, *per, factors, bound.quantity(*unit)).credits
+        }
+    }
+}
+
+impl UsageBound {
+    /// Returns the maximum quantity in the unit of a price.
+    fn quantity(&self, unit: Unit) -> Quantity {
+        let most = Billable {
+            tokens: TokenCounts {
+                input: self.input_tokens,
+                output: self.output_tokens,
+                ..TokenCounts::default()
+            },
+            input: self.input,
+            images: self.images,
+            searches: self.searches,
+        };
+        most.quantity(unit)
     }
 }
 
@@ -204,6 +227,18 @@ fn of_images(price: NanoUsd, factors: &PriceFactors, images: u32) -> RequestChar
             FACTOR_SCALE * FACTOR_SCALE,
         ),
         provider_cost_nano_usd: divide_up(exact, 1),
+    }
+}
+
+fn of_units(price: NanoUsd, per: u32, factors: &PriceFactors, quantity: Quantity) -> RequestCharge {
+    let exact = i128::from(price.0) * i128::from(quantity.count);
+    let per = i128::from(per.max(1));
+    RequestCharge {
+        credits: credits(
+            exact.saturating_mul(factor(factors.text)),
+            per * FACTOR_SCALE,
+        ),
+        provider_cost_nano_usd: divide_up(exact, per),
     }
 }
 
@@ -396,6 +431,42 @@ mod tests {
     }
 
     #[test]
+    fn other_units_have_the_factor_of_text() {
+        let used = Billable {
+            input: Some(Quantity::new(Unit::Seconds, 61)),
+            images: 9,
+            searches: 3,
+            ..used(1_000, [0; 3], 1_000)
+        };
+        let bound = UsageBound {
+            input_tokens: 1_000,
+            input: used.input,
+            output_tokens: 1_000,
+            images: 9,
+            searches: 3,
+            ..UsageBound::default()
+        };
+        for (unit, price, per, cost) in [
+            // 61 / 60 × 0.006 USD.
+            (Unit::Seconds, 6_000_000, 60, 6_100_000),
+            // A third of a nano-USD.
+            (Unit::Seconds, 1, 183, 1),
+            (Unit::SearchUnits, USD / 500, 1, 6_000_000),
+            // The input is in seconds.
+            (Unit::Characters, USD, 1_000_000, 0),
+        ] {
+            let price = NanoUsd(price);
+            let price = Price::Units { unit, price, per };
+            let factors = PriceFactors::default();
+            let charge = charge(&price, &factors, &used);
+            assert_eq!(charge.provider_cost_nano_usd, cost, "{price:?}");
+            assert_eq!(charge.credits, worst_case(&price, &factors, &bound));
+            assert!(charge.credits.micro() * 10 <= cost * 14, "{price:?}");
+            assert_eq!(price.unit(), unit);
+        }
+    }
+
+    #[test]
     fn what_cannot_be_is_not_charged_without_bound() {
         let price = Price::Text {
             base: prices([i64::MAX; 5]),
@@ -472,7 +543,8 @@ mod tests {
             };
             used.searches = searches.min(most_searches);
             let bound = UsageBound {
-                input_tokens: bound, has_audio, output_tokens: output, images: 0, searches: most_searches,
+                input_tokens: bound, has_audio, output_tokens: output, searches: most_searches,
+                ..UsageBound::default()
             };
             prop_assert!(charge(&price, &factors, &used).credits <= worst_case(&price, &factors, &bound));
         }

@@ -34,14 +34,14 @@ use self::error::CommitFailure;
 pub use self::error::LedgerStoreError;
 pub use self::fold::Fold;
 use self::postgres::BatchEnd;
-use self::rows::{ACCOUNTS, find_blocks, list, read_account, read_block};
+use self::rows::{ACCOUNTS, add_sums, find_blocks, list, read_account, read_block, read_sums};
 use crate::account::Account;
 use crate::budgets::BudgetPart;
 use crate::credits::Credits;
 use crate::openings::{EXACT_FOR, Openings};
 use crate::operation::{AccountId, Action, BootId, HoldId, OpenHold, Operation, OperationOutcome};
 use crate::plans::GRACE_DAYS;
-use crate::usage::{UsageSums, to_date};
+use crate::usage::{Unit, UsageSums, to_date};
 
 /// Retention of an ended run's lease, for investigations.
 const LEASE_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -374,7 +374,7 @@ impl LedgerStore {
         let mut by_model = Vec::new();
         for row in &rows {
             if let Some(model) = row.try_get("model")? {
-                by_model.push((model, UsageSums::read(|column| row.try_get(column))?));
+                add_sums(&mut by_model, model, read_sums(row)?);
             }
         }
         Ok(Some(PeriodUsage {
@@ -382,6 +382,52 @@ impl LedgerStore {
             plan_held_before: Credits::from_micro(row.try_get("plan_held_before")?),
             by_model,
         }))
+    }
+
+    /// Stores the kind of each model, and the unit of its price, for usage that names no unit. A stored model stays as it
+    /// is: such usage is from before. The unit is unknown for usage in search units, which was not counted.
+    pub async fn keep_model_kinds(
+        &self,
+        models: &[(String, &str, Unit)],
+        now: Millis,
+    ) -> sqlx::Result<()> {
+        let models: Vec<_> = models
+            .iter()
+            .map(|(model, kind, unit)| {
+                let unit = match unit {
+                    Unit::SearchUnits => Unit::UNKNOWN,
+                    unit => unit.name(),
+                };
+                serde_json::json!({ "model": model, "kind": kind, "unit": unit })
+            })
+            .collect();
+        let listed = match self.database.dialect() {
+            SqlDialect::Sqlite => {
+                "SELECT value ->> 'model', value ->> 'kind', value ->> 'unit', CAST($2 AS BIGINT) FROM json_each($1) WHERE TRUE"
+            }
+            SqlDialect::Postgres => {
+                "SELECT value ->> 'model', value ->> 'kind', value ->> 'unit', CAST($2 AS BIGINT) \
+                 FROM jsonb_array_elements(CAST($1 AS JSONB)) ORDER BY 1"
+            }
+        };
+        let statement = format!(
+            "INSERT INTO model_kinds (model, kind, unit, kept_at) {listed} ON CONFLICT (model) DO NOTHING"
+        );
+        let mut transaction = self.database.begin().await?;
+        sqlx::query(AssertSqlSafe(statement))
+            .bind(serde_json::Value::from(models).to_string())
+            .bind(now.0)
+            .execute(&mut transaction)
+            .await?;
+        transaction.commit().await
+    }
+
+    /// Returns the time from which the units of usage are stored; `None` if no node has started since.
+    pub async fn find_units_since(&self) -> sqlx::Result<Option<Millis>> {
+        let since: Option<i64> = sqlx::query_scalar("SELECT MIN(kept_at) FROM model_kinds")
+            .fetch_one(self.database.reader())
+            .await?;
+        Ok(since.map(Millis))
     }
 
     /// Returns the number of a run's open holds.
@@ -631,7 +677,7 @@ fn period_usage() -> String {
                      AND period_start = (SELECT period_start FROM accounts WHERE id = $1)";
     let usage = to_date(of_period);
     format!(
-        "SELECT {account}, accounts.created_at, model, {sums}, \
+        "SELECT {account}, accounts.created_at, model, unit, {sums}, \
          CAST(CASE WHEN accounts.plan_held = 0 THEN 0 ELSE \
          (SELECT COALESCE(SUM(holds.plan_reserved), 0) FROM holds WHERE holds.account_id = accounts.id \
          AND holds.expired_at IS NULL AND holds.period_number < accounts.period_number) \
@@ -639,6 +685,6 @@ fn period_usage() -> String {
          AND blocks.period_number < accounts.period_number) END AS BIGINT) \
          AS plan_held_before \
          FROM accounts LEFT JOIN {usage} ON account_id = accounts.id \
-         WHERE accounts.id = $1 GROUP BY accounts.id, model"
+         WHERE accounts.id = $1 GROUP BY accounts.id, model, unit ORDER BY model"
     )
 }

@@ -3,12 +3,16 @@
 //! [`UsageCounts`] is the only list of counts. A hold stores its request's counts as JSON, an entry adds them to the
 //! account's history, `usage_daily` sums them for each account and `platform_daily` for all, and reports read those sums.
 //!
+//! Each row of usage also names its [`Unit`]: the one in which the request's price counts. [`UsageCounts::divided`]
+//! returns the [`Quantity`] in this unit. Rows from before the column have no unit. They take the unit of their model in
+//! `model_kinds`, which [`LedgerStore::keep_model_kinds`](crate::LedgerStore::keep_model_kinds) fills from the catalog.
+//!
 //! To add a count, add a field to [`UsageCounts`], its line to [`COUNTS`], and a migration that adds its column to
 //! `entries`, `usage_daily` and `platform_daily`.
 
 use std::fmt::Write as _;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::credits::Credits;
 
@@ -35,14 +39,55 @@ pub struct TokenCounts {
     pub image_output: u64,
 }
 
+/// The unit in which a price counts usage.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unit {
+    /// Tokens of input and output. Each tier has its own price; searches of the web may add to it.
+    #[default]
+    Tokens,
+    /// Characters of a text to speak.
+    Characters,
+    /// Seconds of a recording.
+    Seconds,
+    /// Generated images.
+    Images,
+    /// Search units of a ranking, of up to 100 documents each.
+    SearchUnits,
+}
+
+/// An amount of usage, in the unit of its price.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Quantity {
+    /// The unit.
+    pub unit: Unit,
+    /// The number of units; in sums, less than zero after a correction.
+    pub count: i64,
+}
+
+/// The quantity of many requests together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum QuantitySum {
+    /// No usage.
+    #[default]
+    Empty,
+    /// All of it in one unit.
+    Of(Quantity),
+    /// In a unit that no row and no catalog names.
+    Unknown,
+    /// In several units.
+    Several,
+}
+
 /// A request's billable usage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Billable {
     /// Input and output tokens.
     pub tokens: TokenCounts,
+    /// The input, if the price counts it in characters or seconds.
+    pub input: Option<Quantity>,
     /// Generated images.
     pub images: u32,
-    /// The provider's searches of the web.
+    /// The provider's searches of the web, or the search units of a ranking.
     pub searches: u64,
 }
 
@@ -52,7 +97,8 @@ pub struct Billable {
 // JSON from before a count was added lacks it.
 #[serde(default)]
 pub struct UsageCounts {
-    /// Input tokens, including cached ones.
+    /// Input tokens, including cached ones. Stored counts have the quantity of characters, seconds or search units here,
+    /// as in earlier versions, whose nodes sum these columns during an upgrade; [`Self::divided`] separates them.
     pub tokens_input: i64,
     /// Input tokens that were read from the provider's cache.
     pub tokens_cache_read: i64,
@@ -111,6 +157,13 @@ pub struct RequestUsage {
     pub provider: String,
     /// The adapter of the response.
     pub adapter_digest: String,
+    /// The unit of the request's price; `None` in records of earlier versions.
+    #[serde(
+        deserialize_with = "known_unit",
+        serialize_with = "unit_name",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub unit: Option<Unit>,
     /// The request's counts.
     #[serde(flatten)]
     pub counts: UsageCounts,
@@ -132,6 +185,97 @@ pub struct UsageSums {
     pub credits: Credits,
     /// The sums of the requests' counts.
     pub counts: UsageCounts,
+    /// The sum of their quantities.
+    pub quantity: QuantitySum,
+}
+
+impl Unit {
+    /// All units.
+    pub const ALL: [Self; 5] = [
+        Self::Tokens,
+        Self::Characters,
+        Self::Seconds,
+        Self::Images,
+        Self::SearchUnits,
+    ];
+
+    /// The name of an unknown unit.
+    pub const UNKNOWN: &'static str = "unknown";
+
+    /// Its name in the database, in the API and in exports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tokens => "tokens",
+            Self::Characters => "characters",
+            Self::Seconds => "seconds",
+            Self::Images => "images",
+            Self::SearchUnits => "search_units",
+        }
+    }
+
+    /// Returns the unit with a name.
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|unit| unit.name() == name)
+    }
+}
+
+impl Quantity {
+    /// Makes a quantity.
+    pub fn new(unit: Unit, count: u64) -> Self {
+        Self {
+            unit,
+            count: count.try_into().unwrap_or(i64::MAX),
+        }
+    }
+}
+
+impl QuantitySum {
+    /// Returns the sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Empty, sum) | (sum, Self::Empty) => sum,
+            (Self::Of(one), Self::Of(other)) if one.unit == other.unit => Self::Of(Quantity {
+                unit: one.unit,
+                count: one.count.saturating_add(other.count),
+            }),
+            (Self::Unknown, Self::Unknown) => Self::Unknown,
+            _ => Self::Several,
+        }
+    }
+
+    /// Returns the quantity, if it is in one unit.
+    pub fn known(self) -> Option<Quantity> {
+        match self {
+            Self::Of(quantity) => Some(quantity),
+            Self::Empty | Self::Unknown | Self::Several => None,
+        }
+    }
+
+    /// Returns the unit's name; `None` without usage, and for several units.
+    pub fn unit_name(self) -> Option<&'static str> {
+        match self {
+            Self::Of(quantity) => Some(quantity.unit.name()),
+            Self::Unknown => Some(Unit::UNKNOWN),
+            Self::Empty | Self::Several => None,
+        }
+    }
+}
+
+impl Billable {
+    /// Returns the quantity in the unit of a price.
+    pub fn quantity(&self, unit: Unit) -> Quantity {
+        let count = match unit {
+            Unit::Tokens => self.tokens.input.saturating_add(self.tokens.output),
+            Unit::Images => self.images.into(),
+            Unit::SearchUnits => self.searches,
+            Unit::Characters | Unit::Seconds => {
+                let input = self.input.filter(|input| input.unit == unit);
+                return input.unwrap_or(Quantity { unit, count: 0 });
+            }
+        };
+        Quantity::new(unit, count)
+    }
 }
 
 impl Count {
@@ -146,8 +290,8 @@ impl Count {
 }
 
 impl UsageCounts {
-    /// Makes the counts of a request's charge.
-    pub fn new(used: &Billable, provider_cost_nano_usd: i64) -> Self {
+    /// Makes the stored counts of a request's charge, with a price in this unit.
+    pub fn new(used: &Billable, unit: Unit, provider_cost_nano_usd: i64) -> Self {
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let TokenCounts {
             cache_write_short,
@@ -155,13 +299,29 @@ impl UsageCounts {
             ..
         } = used.tokens;
         Self {
-            tokens_input: count(used.tokens.input),
+            tokens_input: match unit {
+                Unit::Tokens | Unit::Images => count(used.tokens.input),
+                Unit::Characters | Unit::Seconds | Unit::SearchUnits => used.quantity(unit).count,
+            },
             tokens_cache_read: count(used.tokens.cache_read),
             tokens_cache_write: count(cache_write_short.saturating_add(cache_write_long)),
             tokens_output: count(used.tokens.output),
             images: used.images.into(),
             provider_cost_nano_usd,
         }
+    }
+
+    /// Separates stored counts with a unit into the counts of reports and the quantity.
+    #[must_use]
+    pub fn divided(mut self, unit: Unit) -> (Self, Quantity) {
+        let count = match unit {
+            Unit::Tokens => self.tokens_input.saturating_add(self.tokens_output),
+            Unit::Images => self.images,
+            Unit::Characters | Unit::Seconds | Unit::SearchUnits => {
+                std::mem::take(&mut self.tokens_input)
+            }
+        };
+        (self, Quantity { unit, count })
     }
 
     /// Returns the sum of both.
@@ -201,6 +361,33 @@ impl RequestUsage {
         self.latency_ms = self.latency_ms.min(MAX_COUNT.unsigned_abs());
         self
     }
+
+    /// Whether both are the usage of the same settlement. A record of an earlier version has no unit, and may count
+    /// other things than images as images.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        if self.unit.is_some() && other.unit.is_some() {
+            return self == other;
+        }
+        let comparable = |usage: &Self| Self {
+            unit: None,
+            counts: UsageCounts {
+                images: 0,
+                ..usage.counts
+            },
+            ..usage.clone()
+        };
+        comparable(self) == comparable(other)
+    }
+}
+
+/// Reads the name of a unit. A name of a later version is unknown.
+fn known_unit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Unit>, D::Error> {
+    let name = Option::<String>::deserialize(deserializer)?;
+    Ok(name.as_deref().and_then(Unit::of))
+}
+
+fn unit_name<S: Serializer>(unit: &Option<Unit>, serializer: S) -> Result<S::Ok, S::Error> {
+    unit.map(Unit::name).serialize(serializer)
 }
 
 impl UsageSums {
@@ -211,10 +398,22 @@ impl UsageSums {
             requests: self.requests.saturating_add(other.requests),
             credits: self.credits.saturating_add(other.credits),
             counts: self.counts.plus(other.counts),
+            quantity: self.quantity.plus(other.quantity),
         }
     }
 
-    /// Returns the sums over rows of `usage_daily`, as columns of a `SELECT`; [`Self::read`] reads them.
+    /// Whether the requests had no usage, or corrections took all of it back.
+    pub fn is_zero(&self) -> bool {
+        self.is_uncharged() && self.counts == UsageCounts::default()
+    }
+
+    /// Whether no request was charged, or corrections took all charges back.
+    pub fn is_uncharged(&self) -> bool {
+        self.requests == 0 && self.credits == Credits::ZERO
+    }
+
+    /// Returns the sums over rows of [`to_date`] with the same `unit`, as columns of a `SELECT`; [`Self::read`] reads
+    /// them.
     pub fn columns() -> String {
         let counts = COUNTS.iter().map(|count| count.column);
         let mut columns = String::new();
@@ -229,29 +428,102 @@ impl UsageSums {
         columns
     }
 
-    /// Reads these columns by name.
-    pub fn read<E>(mut column: impl FnMut(&'static str) -> Result<i64, E>) -> Result<Self, E> {
+    /// Reads these columns by name, of rows with a unit by its name.
+    pub fn read<E>(
+        unit: &str,
+        mut column: impl FnMut(&'static str) -> Result<i64, E>,
+    ) -> Result<Self, E> {
         let mut sums = Self {
             requests: column("requests")?,
             credits: Credits::from_micro(column("credits")?),
-            counts: UsageCounts::default(),
+            ..Self::default()
         };
         for count in &COUNTS {
             *(count.field)(&mut sums.counts) = column(count.column)?;
+        }
+        (sums.counts, sums.quantity) = measured(sums.counts, Unit::of(unit));
+        // Costs of failed requests, and corrected charges, have no quantity.
+        if sums.is_uncharged() && sums.quantity.known().is_none_or(|sum| sum.count == 0) {
+            sums.quantity = QuantitySum::Empty;
         }
         Ok(sums)
     }
 }
 
+/// Separates stored counts into the counts of reports and the quantity.
+pub(crate) fn measured(counts: UsageCounts, unit: Option<Unit>) -> (UsageCounts, QuantitySum) {
+    match unit {
+        None => (counts, QuantitySum::Unknown),
+        Some(unit) => {
+            let (counts, quantity) = counts.divided(unit);
+            (counts, QuantitySum::Of(quantity))
+        }
+    }
+}
+
+/// Returns the unit of a row, as a column of a `SELECT`: its own one, or that of its model.
+pub(crate) fn unit_of_row(unit: &str, model: &str) -> String {
+    format!(
+        "COALESCE({unit}, (SELECT k.unit FROM model_kinds AS k WHERE k.model = {model}), '{}')",
+        Unit::UNKNOWN
+    )
+}
+
+/// Returns a row's count for reports, as a column of a `SELECT`. Nodes of earlier versions counted embeddings, rankings
+/// and recordings as images.
+pub(crate) fn count_of_row(count: &Count, value: &str, model: &str) -> String {
+    match count.column {
+        "images" => format!(
+            "CASE WHEN {value} <> 0 AND EXISTS (SELECT 1 FROM model_kinds AS k WHERE k.model = {model} \
+             AND k.kind <> 'chat') THEN 0 ELSE {value} END"
+        ),
+        _ => value.to_owned(),
+    }
+}
+
+/// The reading of rows of usage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsageReading {
+    /// Each row in its unit, or else in that of its model.
+    ByUnit,
+    /// As before units were stored: images, or else tokens. Exports of months that had ended by then stay the same.
+    Unitless,
+}
+
+/// Returns the unit and the counts of rows of a table, as columns of a `SELECT`.
+fn measures(table: &str, reading: UsageReading) -> String {
+    let model = format!("{table}.model");
+    if reading == UsageReading::Unitless {
+        let counts: Vec<_> = COUNTS.iter().map(|count| count.column).collect();
+        return format!(
+            "CASE WHEN {table}.images <> 0 THEN '{}' ELSE '{}' END AS unit, {}",
+            Unit::Images.name(),
+            Unit::Tokens.name(),
+            counts.join(", ")
+        );
+    }
+    let mut columns = format!("{} AS unit", unit_of_row(&format!("{table}.unit"), &model));
+    for count in &COUNTS {
+        let value = count_of_row(count, &format!("{table}.{}", count.column), &model);
+        let _ = write!(columns, ", {value} AS {}", count.column);
+    }
+    columns
+}
+
 /// Returns the usage of all requests up to now, as a table of a `SELECT`: rows of `usage_daily`, plus entries that are
 /// not folded into it yet. The condition is on the columns of `usage_daily`; its parameters may be repeated.
 pub fn to_date(condition: &str) -> String {
-    let counts: Vec<_> = COUNTS.iter().map(|count| count.column).collect();
-    let counts = counts.join(", ");
+    to_date_in(UsageReading::ByUnit, condition)
+}
+
+/// Does the same with a reading of the rows.
+pub(crate) fn to_date_in(reading: UsageReading, condition: &str) -> String {
+    let daily = measures("usage_daily", reading);
+    let tail = measures("entries", reading);
     // The upper bound keeps PostgreSQL from the estimate that a third of all entries follow the last folded one.
     format!(
-        "(SELECT account_id, period_start, day, model, provider, source, key_hash, requests, credits, overrun, {counts} \
-         FROM usage_daily WHERE {condition} UNION ALL SELECT * FROM (SELECT {ENTRY_USAGE}, {counts} FROM entries \
+        "(SELECT account_id, period_start, day, model, provider, source, key_hash, requests, credits, overrun, {daily} \
+         FROM usage_daily WHERE {condition} UNION ALL SELECT * FROM (SELECT {ENTRY_USAGE}, {tail} FROM entries \
          WHERE number > (SELECT number FROM entries_folded) AND number < 9223372036854775807 \
          AND provider IS NOT NULL) AS tail WHERE {condition}) AS usage_to_date"
     )
@@ -260,12 +532,14 @@ pub fn to_date(condition: &str) -> String {
 /// Returns the usage of all accounts together up to now, as a table of a `SELECT`: rows of `platform_daily`, plus entries
 /// that are not folded into it yet. The condition is as for [`to_date`], on the columns `day`, `model` and `provider`.
 pub fn platform_to_date(condition: &str) -> String {
-    let columns: Vec<_> = COUNTS.iter().map(|count| count.column).collect();
-    let counts = columns.join(", ");
-    let columns = format!("{PLATFORM_KEY}, requests, credits, overrun, {counts}");
+    let daily = measures("platform_daily", UsageReading::ByUnit);
+    let tail = measures("entries", UsageReading::ByUnit);
+    let columns = format!("{PLATFORM_KEY}, requests, credits, overrun");
+    let counts: Vec<_> = COUNTS.iter().map(|count| count.column).collect();
+    let counts = counts.join(", ");
     format!(
-        "(SELECT {columns} FROM platform_daily WHERE {condition} UNION ALL \
-         SELECT {columns} FROM (SELECT {ENTRY_USAGE}, {counts} FROM entries \
+        "(SELECT {columns}, {daily} FROM platform_daily WHERE {condition} UNION ALL \
+         SELECT {columns}, unit, {counts} FROM (SELECT {ENTRY_USAGE}, {tail} FROM entries \
          WHERE number > (SELECT number FROM platform_folded) AND number < 9223372036854775807 \
          AND provider IS NOT NULL) AS tail WHERE {condition}) AS platform_to_date"
     )
@@ -340,11 +614,12 @@ mod tests {
 
     #[test]
     fn what_holds_have_stored_stays_readable() {
-        let stored = r#"{"provider":"p","adapter_digest":"d","tokens_input":1,"tokens_cache_read":2,"tokens_cache_write":3,"tokens_output":4,"images":5,"provider_cost_nano_usd":6,"latency_ms":7,"attempts":8,"estimated":true}"#;
+        let stored = r#"{"provider":"p","adapter_digest":"d","unit":"images","tokens_input":1,"tokens_cache_read":2,"tokens_cache_write":3,"tokens_output":4,"images":5,"provider_cost_nano_usd":6,"latency_ms":7,"attempts":8,"estimated":true}"#;
         let usage: RequestUsage = serde_json::from_str(stored).unwrap();
         let expected = RequestUsage {
             provider: "p".to_owned(),
             adapter_digest: "d".to_owned(),
+            unit: Some(Unit::Images),
             counts: counts(),
             latency_ms: 7,
             attempts: 8,
@@ -362,15 +637,84 @@ mod tests {
         let later = stored.replace("}", r#","region":"eu"}"#);
         let later: RequestUsage = serde_json::from_str(&later).unwrap();
         assert_eq!(later, expected);
+        let unnamed = stored.replace(r#""unit":"images","#, "");
+        let other = stored.replace("images\"", "decisions\"");
+        for unitless in [&unnamed, &other] {
+            let read: RequestUsage = serde_json::from_str(unitless).unwrap();
+            assert_eq!(read.unit, None, "{unitless}");
+        }
+        let read: RequestUsage = serde_json::from_str(&unnamed).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), unnamed);
+    }
+
+    #[test]
+    fn settlements_of_earlier_versions_are_recognised() {
+        let usage = |unit, images| RequestUsage {
+            unit,
+            counts: UsageCounts { images, ..counts() },
+            ..RequestUsage::default()
+        };
+        let now = usage(Some(Unit::Tokens), 0);
+        assert!(now.is_same_as(&now));
+        assert!(now.is_same_as(&usage(None, 1)) && usage(None, 1).is_same_as(&now));
+        assert!(!now.is_same_as(&usage(Some(Unit::Images), 0)));
+        assert!(!now.is_same_as(&usage(Some(Unit::Tokens), 1)));
+        let other = RequestUsage {
+            latency_ms: 1,
+            ..usage(None, 0)
+        };
+        assert!(!now.is_same_as(&other));
+    }
+
+    #[test]
+    fn stored_counts_return_each_units_quantity() {
+        for unit in Unit::ALL {
+            assert_eq!(Unit::of(unit.name()), Some(unit));
+            let used = Billable {
+                tokens: TokenCounts {
+                    input: 100,
+                    output: 20,
+                    ..TokenCounts::default()
+                },
+                input: Some(Quantity::new(unit, 7)),
+                images: 3,
+                searches: 5,
+            };
+            let (counts, quantity) = UsageCounts::new(&used, unit, 9).divided(unit);
+            let (count, tokens_input) = match unit {
+                Unit::Tokens => (120, 100),
+                Unit::Images => (3, 100),
+                Unit::Characters | Unit::Seconds => (7, 0),
+                Unit::SearchUnits => (5, 0),
+            };
+            assert_eq!(quantity, Quantity { unit, count }, "{unit:?}");
+            assert_eq!(used.quantity(unit), quantity);
+            assert_eq!((counts.tokens_input, counts.images), (tokens_input, 3));
+        }
+        assert_eq!(Unit::of(Unit::UNKNOWN), None);
+    }
+
+    #[test]
+    fn quantities_of_several_units_have_no_sum() {
+        let of = |unit, count| QuantitySum::Of(Quantity { unit, count });
+        let (tokens, images) = (of(Unit::Tokens, 2), of(Unit::Images, 3));
+        assert_eq!(tokens.plus(tokens), of(Unit::Tokens, 4));
+        assert_eq!(tokens.plus(QuantitySum::Empty), tokens);
+        assert_eq!(tokens.plus(images), QuantitySum::Several);
+        assert_eq!(tokens.plus(QuantitySum::Unknown), QuantitySum::Several);
+        let unknown = QuantitySum::Unknown.plus(QuantitySum::Unknown);
+        assert_eq!(unknown.unit_name(), Some("unknown"));
     }
 
     #[test]
     fn sums_are_read_by_the_names_that_they_are_selected_by() {
         let columns = UsageSums::columns();
-        let sums = UsageSums::read(|column| {
+        let sums = UsageSums::read("images", |column| {
             assert!(columns.contains(&format!("SUM({column})")), "{column}");
             Ok::<_, ()>(column.len() as i64)
         });
-        assert_eq!(sums.unwrap().counts.images, 6);
+        let sums = sums.unwrap();
+        assert_eq!(sums.counts.images, 6);
+        assert_eq!(sums.quantity.known(), Some(Quantity::new(Unit::Images, 6)));
     }
 }

@@ -52,6 +52,7 @@ pub struct Sequence {
     logprob_bytes_left: u64,
     /// The ids of image bytes whose image event is missing so far.
     pieces: Vec<u32>,
+    media: u32,
     images: u32,
 }
 
@@ -97,6 +98,7 @@ impl Sequence {
             image_bytes_left: IMAGE_BYTES,
             logprob_bytes_left: LOGPROB_BYTES,
             pieces: Vec::new(),
+            media: 0,
             images: 0,
         }
     }
@@ -211,7 +213,12 @@ impl Sequence {
         self.any_output
     }
 
-    /// The number of images, without previews.
+    /// The number of complete media of any type, without previews: images, recordings, vectors or rankings.
+    pub fn media(&self) -> u32 {
+        self.media
+    }
+
+    /// The number of images among them.
     pub fn images(&self) -> u32 {
         self.images
     }
@@ -245,7 +252,9 @@ impl Sequence {
         }
         self.any_output = true;
         if !media.is_preview {
-            self.images = self.images.saturating_add(1);
+            let is_image = media.media_type.starts_with("image/");
+            self.media = self.media.saturating_add(1);
+            self.images = self.images.saturating_add(is_image.into());
         }
         Ok(())
     }
@@ -511,7 +520,13 @@ mod tests {
         all.extend([bytes(0, 9), bytes(1, 9), bytes(0, 9), bytes(7, 9)]);
         all.extend([media(Some(1), 0, false), media(Some(0), 1, false)]);
         all.extend([media(None, 1, false), finish()]);
-        assert_eq!(followed(&all).map(|sequence| sequence.images()), Ok(3));
+        let mut vectors = media(None, 1, false);
+        if let Event::Media(media) = &mut vectors {
+            media.media_type = "application/json".into();
+        }
+        all.insert(2, vectors);
+        let counts = followed(&all).map(|sequence| (sequence.images(), sequence.media()));
+        assert_eq!(counts, Ok((3, 4)));
         for nowhere in [media(None, 0, false), media(Some(2), 9, false)] {
             assert!(followed(&[bytes(1, 9), nowhere, finish()]).is_err());
         }

@@ -11,7 +11,7 @@ use weir_dialects::hosted::{self, ASSUMED_USES, MAX_USES};
 use weir_dialects::{Attachment, AudioTask, RetrievalTask};
 use weir_ledger::TokenCounts;
 use weir_ledger::pricing::UsageBound;
-use weir_ledger::usage::Billable;
+use weir_ledger::usage::{Billable, Quantity};
 use weir_sandbox::adapter::bindings::chat::{
     BuiltInTool, ChatRequest, Content, File, Image, ImageRequest, Message, ResponseFormat, Source,
     ToolContent, ToolKind, Usage,
@@ -104,8 +104,8 @@ pub struct RequestSize {
     pub audio_seconds: u64,
     /// The estimated output tokens of a spoken text.
     pub spoken_tokens: u64,
-    /// The input in the unit of the price, if it is not a token: known exactly, and charged without a report.
-    pub units: Option<u64>,
+    /// The input in characters or seconds, if the price counts these: known exactly, and charged without a report.
+    pub units: Option<Quantity>,
 }
 
 /// The limits of a request's model.
@@ -261,9 +261,6 @@ impl RequestSize {
     /// Returns the maximum plausible input tokens, which the request's hold covers. Files fill at most the context
     /// window.
     pub fn max_input_tokens(&self, model: &ModelLimits) -> u64 {
-        if let Some(units) = self.units {
-            return units;
-        }
         let without_files = INPUT_BELIEVED * self.bound_tokens();
         let window = without_files.max(model.context_window);
         match self.uncounted_files {
@@ -295,6 +292,7 @@ impl RequestSize {
     pub fn bound(&self, model: &ModelLimits, images: u32) -> UsageBound {
         UsageBound {
             input_tokens: self.max_input_tokens(model),
+            input: self.units,
             has_audio: self.may_have_audio(),
             output_tokens: model.output_limit + OUTPUT_SLACK_TOKENS,
             images,
@@ -508,6 +506,7 @@ pub fn as_reported(usage: &Usage) -> Billable {
     };
     Billable {
         tokens,
+        input: None,
         images: 0,
         searches: named(usage, WEB_SEARCHES).saturating_add(named(usage, SEARCH_UNITS)),
     }
@@ -549,13 +548,9 @@ pub fn check(
     model: &ModelLimits,
     received: ReceivedBytes,
 ) -> CheckedUsage {
-    if let Some(units) = size.units {
-        let tokens = TokenCounts {
-            input: units,
-            ..TokenCounts::default()
-        };
+    if size.units.is_some() {
         let used = Billable {
-            tokens,
+            input: size.units,
             ..Billable::default()
         };
         return CheckedUsage {
@@ -614,6 +609,7 @@ pub fn check(
     CheckedUsage {
         used: Billable {
             tokens,
+            input: None,
             images: 0,
             searches,
         },

@@ -35,7 +35,7 @@ use crate::limits::data::{DataLimits, MAX_RETENTION_DAYS, REGIONS};
 use crate::log_export::{LogExport, RequestRow};
 use crate::metrics::requests::{CompletedRequest, RequestMetrics, method as method_name};
 use crate::traffic::{EndedCall, Fault, Traffic};
-use weir_ledger::{Credits, TokenCounts};
+use weir_ledger::{Credits, Quantity, TokenCounts};
 use weir_storage::ids;
 
 /// The header of a request's id, in requests and responses.
@@ -165,6 +165,8 @@ struct Facts {
     /// `None` if the response cache is off, or the endpoint has none.
     cache: Option<CacheStatus>,
     charged: Option<(TokenCounts, Credits)>,
+    /// The charged usage in the unit of its price.
+    quantity: Option<Quantity>,
     /// The content so far; `None` if nobody chose to store it.
     content: Option<Box<ContentDraft>>,
     /// The time from the request to the first output of a stream.
@@ -483,9 +485,11 @@ impl RequestContext {
         }
     }
 
-    /// Records the charge: tokens and credits.
-    pub fn note_charge(&self, tokens: TokenCounts, credits: Credits) {
-        self.facts().charged = Some((tokens, credits));
+    /// Records the charge: tokens, the quantity in the unit of the price, and credits.
+    pub fn note_charge(&self, tokens: TokenCounts, quantity: Quantity, credits: Credits) {
+        let mut facts = self.facts();
+        facts.charged = Some((tokens, credits));
+        facts.quantity = Some(quantity);
     }
 
     /// Records the moment of a stream's first output.
@@ -616,6 +620,8 @@ impl Drop for ContextState {
         if let Some((tokens, credits)) = facts.charged {
             line.number("tokens_input", Some(tokens.input));
             line.number("tokens_output", Some(tokens.output));
+            line.word("unit", facts.quantity.map(|quantity| quantity.unit.name()));
+            line.number("quantity", facts.quantity.map(|quantity| quantity.count));
             line.number("credits", Some(credits.micro() as f64 / 1e6));
         }
         line.text("failure", facts.failure.as_deref());
@@ -648,6 +654,8 @@ impl ContextState {
             tokens_input: tokens.map(|tokens| tokens.input),
             tokens_cache_read: tokens.map(|tokens| tokens.cache_read),
             tokens_output: tokens.map(|tokens| tokens.output),
+            unit: facts.quantity.map(|quantity| quantity.unit.name()),
+            quantity: facts.quantity.map(|quantity| quantity.count),
             microcredits: facts.charged.map(|(_, credits)| credits.micro()),
             failure: facts.failure.as_deref(),
             annotations: &facts.annotations,

@@ -9,7 +9,7 @@ pub mod simulation;
 use weir::app::App;
 use weir_ledger::{
     AccountId, Action, Credits, HoldId, LedgerStore, OpenHold, Operation, RequestSource,
-    RequestUsage, Settle, UsageCounts,
+    RequestUsage, Settle, Unit, UsageCounts,
 };
 use weir_storage::Database;
 use weir_storage::ids;
@@ -84,6 +84,7 @@ fn settlement(hold: HoldId, request: Served<'_>) -> Action {
         credits: Credits::from_micro(request.credits),
         usage: RequestUsage {
             provider: request.provider.to_owned(),
+            unit: Some(Unit::Tokens),
             counts: UsageCounts {
                 tokens_input: 10,
                 tokens_output: 20,

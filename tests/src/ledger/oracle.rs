@@ -13,7 +13,7 @@ use weir_ledger::{
     AccountId, Action, Adjust, BootId, Budget, BudgetExceeded, BudgetPart, BudgetState,
     BudgetWindow, ChangeDirection, Checkpoint, Credits, Grant, HoldId, HoldState, LedgerRefusal,
     LedgerStore, OpenHold, Operation, OperationEffect, OperationId, OperationOutcome, Period, Plan,
-    Pool, Refund, RequestSource, RequestUsage, SetBudgets, Settle, TopUp, UsageCounts,
+    Pool, Refund, RequestSource, RequestUsage, SetBudgets, Settle, TopUp, Unit, UsageCounts,
 };
 use weir_storage::Database;
 use weir_storage::clock::Millis;
@@ -757,6 +757,10 @@ impl Generator {
         RequestUsage {
             provider: "p".to_owned(),
             adapter_digest: "sha256:0".to_owned(),
+            // One in six is from a node of an earlier version.
+            unit: Unit::ALL
+                .get(self.random.below(Unit::ALL.len() + 1))
+                .copied(),
             counts: UsageCounts {
                 tokens_input: (self.random.any() % 1_000) as i64,
                 tokens_output: (self.random.any() % 1_000) as i64,

@@ -22,7 +22,7 @@ use weir_ledger::shortage::{Decision, decide, spares_blocks};
 use weir_ledger::{
     Account, AccountId, Action, BootId, Checkpoint, Credits, HoldId, HoldState, LedgerRefusal,
     LedgerStoreError, OpenHold, Operation, OperationEffect, OperationId, OperationOutcome,
-    RequestSource, RequestUsage, Settle, TopUp, UsageCounts,
+    RequestSource, RequestUsage, Settle, TopUp, Unit, UsageCounts,
 };
 use weir_storage::clock::Millis;
 
@@ -447,6 +447,7 @@ impl Simulation {
         let (hold, node, account) = (request.hold.clone(), request.node, request.account.clone());
         let usage = RequestUsage {
             provider: "p".to_owned(),
+            unit: Some(Unit::Tokens),
             counts: UsageCounts {
                 tokens_output: 1,
                 ..UsageCounts::default()

@@ -5,7 +5,7 @@
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::{Credits, TokenCounts};
+use weir_ledger::{Credits, Quantity, TokenCounts, Unit};
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CacheLifetime, CallKind, Citation, Content, Event, FinishReason, Fragment,
     Media, Opaque, OpaqueBlock, Part, ReasoningEffort, ResponseFormat, Role, Source, ToolCallStart,
@@ -317,7 +317,10 @@ fn marks_of_a_cache_are_kept_wherever_they_stand() {
 }
 
 const BILLED: BilledUsage = BilledUsage {
-    by_unit: false,
+    quantity: Quantity {
+        unit: Unit::Tokens,
+        count: 12,
+    },
     credits: Credits::from_micro(1_250_000),
     tokens: TokenCounts {
         input: 100,

@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::{Credits, TokenCounts};
+use weir_ledger::{Credits, Quantity, TokenCounts};
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Citation, Content, Event, FinishReason, Fragment, Media, Opaque,
     OpaqueBlock, Part, ReasoningEffort, ResponseFormat, Role, Source, Span, ToolCallStart,
@@ -486,7 +486,7 @@ fn head() -> AnswerHead {
 
 fn billed() -> BilledUsage {
     BilledUsage {
-        by_unit: false,
+        quantity: Quantity::default(),
         tokens: TokenCounts {
             input: 10,
             cache_read: 4,

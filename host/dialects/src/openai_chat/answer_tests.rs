@@ -13,15 +13,18 @@ use super::{Completion, CompletionStream, KEEP_ALIVE, Preferences};
 use crate::AnswerHead;
 use crate::BilledUsage;
 use crate::schema_tests::{check_events, checked};
-use weir_ledger::Credits;
 use weir_ledger::TokenCounts;
+use weir_ledger::{Credits, Quantity, Unit};
 
 const PREFERENCES: Preferences = Preferences {
     include_usage: true,
 };
 
 const USAGE: BilledUsage = BilledUsage {
-    by_unit: false,
+    quantity: Quantity {
+        unit: Unit::Tokens,
+        count: 12,
+    },
     credits: Credits::from_micro(1_250_000),
     tokens: TokenCounts {
         input: 10,

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 use weir_errors::ApiError;
-use weir_ledger::{Credits, TokenCounts};
+use weir_ledger::{Credits, Quantity, TokenCounts};
 use weir_sandbox::adapter::bindings::chat::{
     Event, FinishReason, Image, Media, NamedCount, Source, Usage,
 };
@@ -344,7 +344,7 @@ fn head() -> AnswerHead {
 
 fn billed() -> BilledUsage {
     BilledUsage {
-        by_unit: false,
+        quantity: Quantity::default(),
         tokens: TokenCounts {
             input: 10,
             output: 272,

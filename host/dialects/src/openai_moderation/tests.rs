@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use serde_json::{Value, json};
-use weir_ledger::{Credits, TokenCounts};
+use weir_ledger::{Credits, Quantity, TokenCounts};
 use weir_sandbox::adapter::bindings::chat::{Event, Media};
 
 use super::{Verdicts, read};
@@ -76,7 +76,7 @@ fn verdicts_pass_on_as_they_are() {
             input: 3,
             ..TokenCounts::default()
         },
-        by_unit: false,
+        quantity: Quantity::default(),
         credits: Credits::from_micro(1_000_000),
     };
     let body = checked("ModerationAnswer", &verdicts.into_body(&billed));

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use serde_json::{Value, json};
-use weir_ledger::{Credits, TokenCounts};
+use weir_ledger::{Credits, Quantity, TokenCounts};
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CacheLifetime, CallKind, Citation, Content, Event, FinishReason, Fragment,
     Media, Message, Opaque, OpaqueBlock, Part, ReasoningEffort, ResponseFormat, Role, Source, Span,
@@ -336,7 +336,7 @@ fn echo(fields: &Value) -> EchoedFields {
 
 fn billed() -> BilledUsage {
     BilledUsage {
-        by_unit: false,
+        quantity: Quantity::default(),
         tokens: TokenCounts {
             input: 100,
             cache_read: 40,

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use serde_json::{Value, json};
-use weir_ledger::{Credits, TokenCounts};
+use weir_ledger::{Credits, Quantity, TokenCounts};
 use weir_sandbox::adapter::bindings::chat::{Event, FinishReason, Media, MediaBytes};
 use weir_sandbox::adapter::bindings::speech::{SpeechRequest, Voice};
 
@@ -91,7 +91,7 @@ fn written(has_events: bool) -> String {
             output: 20,
             ..TokenCounts::default()
         },
-        by_unit: false,
+        quantity: Quantity::default(),
         credits: Credits::from_micro(1_500_000),
     };
     stream.finish(&billed, &mut out);

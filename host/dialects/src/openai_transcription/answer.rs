@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use weir_ledger::Credits;
+use weir_ledger::{Credits, Unit};
 use weir_sandbox::adapter::bindings::chat::Event;
 
 use super::{TranscriptFormat, TranscriptionForm};
@@ -126,10 +126,10 @@ pub(super) fn describe(schemas: &mut Schemas) {
 impl TranscriptUsage {
     fn of(billed: &BilledUsage) -> Self {
         let (tokens, credits) = (billed.tokens, billed.credits);
-        if billed.by_unit {
+        if billed.quantity.unit == Unit::Seconds {
             return Self {
                 kind: "duration",
-                seconds: Some(tokens.input),
+                seconds: Some(billed.quantity.count.unsigned_abs()),
                 tokens: None,
                 credits,
             };

@@ -4,7 +4,7 @@
 
 use futures_util::FutureExt;
 use serde_json::{Value, json};
-use weir_ledger::{Credits, TokenCounts};
+use weir_ledger::{Credits, Quantity, TokenCounts, Unit};
 use weir_sandbox::adapter::bindings::chat::{Event, Fragment, Media};
 use weir_sandbox::adapter::bindings::transcription::{TranscriptForm, TranscriptionRequest};
 
@@ -151,7 +151,10 @@ fn the_name_of_a_file_cannot_break_out_of_a_form() {
 
 const BILLED: BilledUsage = BilledUsage {
     credits: Credits::from_micro(1_000_000),
-    by_unit: false,
+    quantity: Quantity {
+        unit: Unit::Tokens,
+        count: 12,
+    },
     tokens: TokenCounts {
         input: 10,
         cache_read: 0,
@@ -206,8 +209,8 @@ fn a_transcript_is_json_or_text() {
             "input_token_details": {"text_tokens": 2, "audio_tokens": 8}, "credits": 1,
         }})
     );
-    let by_unit = BilledUsage {
-        by_unit: true,
+    let by_second = BilledUsage {
+        quantity: Quantity::new(Unit::Seconds, 10),
         ..BILLED
     };
     let mut timed = transcript(TranscriptFormat::VerboseJson);
@@ -216,7 +219,7 @@ fn a_transcript_is_json_or_text() {
     ));
     assert_eq!(timed.check(), Ok(()));
     assert_eq!(
-        body(timed, &by_unit),
+        body(timed, &by_second),
         json!({
             "task": "transcribe", "text": "Hello you", "language": "english", "duration": 1.5, "segments": [{"id": 0}],
             "usage": {"type": "duration", "seconds": 10, "credits": 1},

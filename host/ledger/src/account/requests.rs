@@ -191,7 +191,8 @@ impl Account {
             Some(ended) if ended.state == HoldState::Settled => {
                 let (charged, overrun) = ended.charge();
                 let settled = charged.saturating_add(overrun);
-                if settled == settle.credits && ended.usage.as_ref() == Some(&usage) {
+                let is_same = |ended: &RequestUsage| ended.is_same_as(&usage);
+                if settled == settle.credits && ended.usage.as_ref().is_some_and(is_same) {
                     Ok(OperationEffect::Settled { charged, overrun })
                 } else {
                     Err(LedgerRefusal::Conflict)

@@ -19,7 +19,7 @@ use super::LedgerStore;
 use super::error::{CommitFailure, LedgerStoreError};
 use super::rows::json;
 use super::sqlite::{CachedAccounts, WriteTransaction};
-use crate::usage::{COUNTS, ENTRY_USAGE, PLATFORM_KEY};
+use crate::usage::{COUNTS, ENTRY_USAGE, PLATFORM_KEY, Unit};
 
 /// The state of folding: the position up to which entries can soon be folded.
 #[derive(Debug)]
@@ -230,6 +230,18 @@ const MOVE_PLATFORM: &str = "UPDATE platform_folded SET number = $1";
 const SQLITE_MONTH: &str = "strftime('%Y-%m', at / 1000, 'unixepoch')";
 const POSTGRES_MONTH: &str = "to_char(to_timestamp(at / 1000) AT TIME ZONE 'UTC', 'YYYY-MM')";
 
+/// Returns the unit of a sum of usage with two units. Usage without a unit is from nodes of an earlier version; it takes
+/// the other unit, unless the quantity of such usage is unknown.
+fn merged(one: &str, other: &str, some_has_none: &str) -> String {
+    let search_units = Unit::SearchUnits.name();
+    let unknown = Unit::UNKNOWN;
+    format!(
+        "CASE WHEN COALESCE({one}, {other}) = '{search_units}' AND ({some_has_none}) THEN '{unknown}' \
+         WHEN COALESCE({one}, {other}) = COALESCE({other}, {one}) THEN COALESCE({one}, {other}) \
+         WHEN {one} IS NOT NULL OR {other} IS NOT NULL THEN '{unknown}' END"
+    )
+}
+
 // SQLite treats these parameters as names, and numbers them in the order of their appearance.
 static STATEMENTS: LazyLock<FoldStatements> = LazyLock::new(|| {
     let next = "SELECT folded.number, COALESCE((SELECT MAX(number) FROM (SELECT entries.number AS number FROM entries \
@@ -251,11 +263,17 @@ static STATEMENTS: LazyLock<FoldStatements> = LazyLock::new(|| {
             .clone()
             .map(|name| format!("{name} = {table}.{name} + excluded.{name}"));
         let add: Vec<_> = add.collect();
+        let unit = merged(
+            &format!("{table}.unit"),
+            "excluded.unit",
+            &format!("{table}.unit IS NULL OR excluded.unit IS NULL"),
+        );
         format!(
-            "INSERT INTO {table} ({key}, {}) SELECT {key}, {} FROM (SELECT {ENTRY_USAGE}, {} FROM entries \
+            "INSERT INTO {table} ({key}, unit, {}) SELECT {key}, {}, {} FROM (SELECT {ENTRY_USAGE}, unit, {} FROM entries \
              WHERE {range} AND provider IS NOT NULL) AS tail WHERE TRUE GROUP BY {key} ORDER BY {key} \
-             ON CONFLICT ({key}) DO UPDATE SET {}",
+             ON CONFLICT ({key}) DO UPDATE SET unit = {unit}, {}",
             names.join(", "),
+            merged("MIN(unit)", "MAX(unit)", "COUNT(unit) < COUNT(*)"),
             sums.join(", "),
             counts.join(", "),
             add.join(", ")

@@ -13,11 +13,14 @@ use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 
 use super::LedgerStore;
-use super::rows::UnreadableRow;
+use super::rows::{UnreadableRow, add_sums, read_sums};
 use crate::account::Pools;
 use crate::credits::Credits;
 use crate::operation::{AccountId, HoldId, HoldState, OperationRequest, RequestSource};
-use crate::usage::{COUNTS, UsageCounts, UsageSums, to_date};
+use crate::usage::{
+    COUNTS, QuantitySum, Unit, UsageCounts, UsageReading, UsageSums, count_of_row, measured,
+    to_date, to_date_in, unit_of_row,
+};
 
 /// Maximum entries that one page of requests reads: a filter that excludes most of them makes the page short.
 const SCANNED: i64 = 2_000;
@@ -56,9 +59,9 @@ pub enum UsagePart {
     Day(Millis),
 }
 
-/// The usage of a day, a model, a provider and a key.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DayUsage {
+/// A part of a day's usage: that of an account, a model, a provider and a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DayPart {
     /// The account.
     pub account: AccountId,
     /// The requested model.
@@ -69,8 +72,6 @@ pub struct DayUsage {
     pub source: RequestSource,
     /// The key's hash at the time of the charge; `None` without a key.
     pub key_hash: Option<String>,
-    /// The sums.
-    pub sums: UsageSums,
 }
 
 /// An entry without a request.
@@ -141,6 +142,8 @@ pub struct EndedRequest {
     pub adapter_digest: Option<String>,
     /// The usage.
     pub counts: UsageCounts,
+    /// The usage in the unit of its price.
+    pub quantity: QuantitySum,
     /// The credits of its hold.
     pub held: Option<Credits>,
     /// The credits that the account paid.
@@ -217,12 +220,12 @@ impl LedgerStore {
             .bind(last.0)
             .fetch_all(self.database.reader())
             .await?;
-        rows.iter()
-            .map(|row| {
-                let sums = UsageSums::read(|column| row.try_get(column))?;
-                Ok((group.read(row)?, sums))
-            })
-            .collect()
+        let mut parts = Vec::new();
+        for row in &rows {
+            add_sums(&mut parts, group.read(row)?, read_sums(row)?);
+        }
+        parts.retain(|(_, sums)| !sums.is_uncharged());
+        Ok(parts)
     }
 
     /// Returns the usage of one account, or of all, on a day given by its first moment: by account, model, provider and
@@ -231,7 +234,8 @@ impl LedgerStore {
         &self,
         id: Option<&AccountId>,
         day: Millis,
-    ) -> sqlx::Result<Vec<DayUsage>> {
+        reading: UsageReading,
+    ) -> sqlx::Result<Vec<(DayPart, UsageSums)>> {
         let condition = match id {
             Some(_) => "account_id = $1 AND day = $2",
             // Both statements use the parameter.
@@ -239,29 +243,29 @@ impl LedgerStore {
         };
         let columns = "account_id, model, provider, source, key_hash";
         let statement = format!(
-            "SELECT {columns}, {} FROM {} GROUP BY {columns} HAVING SUM(requests) <> 0 OR SUM(credits) <> 0 \
-             ORDER BY {columns}",
+            "SELECT {columns}, unit, {} FROM {} GROUP BY {columns}, unit ORDER BY {columns}",
             UsageSums::columns(),
-            to_date(condition)
+            to_date_in(reading, condition)
         );
         let rows = sqlx::query(AssertSqlSafe(statement))
             .bind(id.map(|id| &*id.0))
             .bind(day.0)
             .fetch_all(self.database.reader())
             .await?;
-        rows.iter()
-            .map(|row| {
-                let key_hash: String = row.try_get("key_hash")?;
-                Ok(DayUsage {
-                    account: AccountId(row.try_get("account_id")?),
-                    model: row.try_get("model")?,
-                    provider: row.try_get("provider")?,
-                    source: read_source(row)?,
-                    key_hash: Some(key_hash).filter(|hash| !hash.is_empty()),
-                    sums: UsageSums::read(|column| row.try_get(column))?,
-                })
-            })
-            .collect()
+        let mut parts = Vec::new();
+        for row in &rows {
+            let part = DayPart {
+                account: AccountId(row.try_get("account_id")?),
+                model: row.try_get("model")?,
+                provider: row.try_get("provider")?,
+                source: read_source(row)?,
+                key_hash: Some(row.try_get::<String, _>("key_hash")?)
+                    .filter(|hash| !hash.is_empty()),
+            };
+            add_sums(&mut parts, part, read_sums(row)?);
+        }
+        parts.retain(|(_, sums)| !sums.is_uncharged());
+        Ok(parts)
     }
 
     /// Returns the entries without a request, from the first moment up to the second, in order: of one account, or of
@@ -544,7 +548,7 @@ const BELOW: &str = "SELECT (SELECT MAX(sequence) FROM account_entries WHERE acc
 pub fn usage_statement(group: UsageGroup) -> String {
     let columns = group.columns();
     format!(
-        "SELECT {columns}, {} FROM {} GROUP BY {columns} HAVING SUM(requests) <> 0 OR SUM(credits) <> 0",
+        "SELECT {columns}, unit, {} FROM {} GROUP BY {columns}, unit ORDER BY {columns}",
         UsageSums::columns(),
         to_date("account_id = $1 AND day BETWEEN $2 AND $3")
     )
@@ -627,8 +631,12 @@ fn columns() -> String {
     }
     for count in &COUNTS {
         let name = count.column;
-        columns += &format!(", COALESCE(e.{name}, 0) + COALESCE(late.{name}, 0) AS {name}");
+        let value = format!("(COALESCE(e.{name}, 0) + COALESCE(late.{name}, 0))");
+        let value = count_of_row(count, &value, "e.model");
+        columns += &format!(", {value} AS {name}");
     }
+    let unit = unit_of_row("late.unit, e.unit", "e.model");
+    columns += &format!(", {unit} AS unit");
     columns
 }
 
@@ -648,6 +656,12 @@ fn read_request(row: &AnyRow) -> sqlx::Result<EndedRequest> {
     for count in &COUNTS {
         count.set(&mut counts, row.try_get(count.column)?);
     }
+    let provider: Option<String> = row.try_get("provider")?;
+    let unit: String = row.try_get("unit")?;
+    let (counts, quantity) = match (&provider, state) {
+        (None, _) | (_, HoldState::Released) => (counts, QuantitySum::Empty),
+        _ => measured(counts, Unit::of(&unit)),
+    };
     Ok(EndedRequest {
         account: AccountId(row.try_get("account_id")?),
         number: row.try_get("number")?,
@@ -658,9 +672,10 @@ fn read_request(row: &AnyRow) -> sqlx::Result<EndedRequest> {
         source: read_source(row)?,
         source_id: row.try_get("source_id")?,
         model: row.try_get("model")?,
-        provider: row.try_get("provider")?,
+        provider,
         adapter_digest: row.try_get("adapter_digest")?,
         counts,
+        quantity,
         held: row
             .try_get::<Option<i64>, _>("held")?
             .map(Credits::from_micro),

@@ -24,7 +24,7 @@ use crate::operation::{
     OperationRequest, RequestSource,
 };
 use crate::plans::Period;
-use crate::usage::{COUNTS, Count, RequestUsage, UsageCounts};
+use crate::usage::{COUNTS, Count, RequestUsage, Unit, UsageCounts, UsageSums};
 
 /// A table and its columns, in the order of reads and writes.
 pub(super) struct TableLayout<T: 'static> {
@@ -228,6 +228,10 @@ pub(super) const ENTRIES: TableLayout<LedgerEntry> = TableLayout {
                 .as_ref()
                 .map(|usage| &*usage.adapter_digest)
                 .into()
+        }),
+        text("unit", |(_, entry)| {
+            let unit = entry.usage.as_ref().and_then(|usage| usage.unit);
+            unit.map(Unit::name).into()
         }),
         integer("requests", |(_, entry)| {
             entry.usage.as_ref().map(|usage| usage.requests).into()
@@ -657,7 +661,7 @@ pub(super) fn end_columns() -> String {
     let counts = list(ENTRIES.counts, str::to_owned);
     format!(
         "account_id, hold_id, request_id, parent_id, source, source_id, budget_key, model, amount, kind, plan_delta, \
-         top_up_delta, overrun, provider, adapter_digest, requests, latency_ms, attempts, \
+         top_up_delta, overrun, provider, adapter_digest, unit, requests, latency_ms, attempts, \
          estimated_at, {counts}"
     )
 }
@@ -700,6 +704,7 @@ pub(super) fn read_end(
     let mut usage = UsageDelta {
         provider,
         adapter_digest: values.owned()?,
+        unit: values.text_or_null()?.and_then(Unit::of),
         requests: values.integer()?,
         latency_ms: values.integer()?,
         // Entries from before attempts were counted have none.
@@ -779,4 +784,18 @@ pub(super) fn read_key(
         leased_until: values.integer_or_null()?.map(Millis),
     };
     Ok((account, key))
+}
+
+/// Reads the sums of a row with [`UsageSums::columns`] and a unit.
+pub(super) fn read_sums(row: &AnyRow) -> sqlx::Result<UsageSums> {
+    let unit: String = row.try_get("unit")?;
+    UsageSums::read(&unit, |column| row.try_get(column))
+}
+
+/// Adds the sums of one unit to those of the same part, which are next to each other.
+pub(super) fn add_sums<P: PartialEq>(parts: &mut Vec<(P, UsageSums)>, part: P, sums: UsageSums) {
+    match parts.last_mut().filter(|(last, _)| *last == part) {
+        Some((_, all)) => *all = all.plus(sums),
+        None => parts.push((part, sums)),
+    }
 }

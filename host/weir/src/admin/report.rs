@@ -10,6 +10,9 @@ use utoipa::ToSchema;
 use weir_ledger::{UsageSums, plans};
 use weir_storage::clock::Millis;
 
+use crate::billing::history::count_of;
+use crate::schemas;
+
 /// Maximum number of models in [`PlatformUsage::top_models`].
 const TOP_MODELS: usize = 100;
 
@@ -137,6 +140,11 @@ pub struct ModelEconomics {
     pub revenue_usd: f64,
     /// (revenue − cost) / revenue × 100; null without revenue.
     pub margin_pct: Option<f64>,
+    /// The unit of the price; null without usage, and for several units.
+    #[schema(value_type = Option<schemas::UsageUnit>)]
+    pub unit: Option<&'static str>,
+    /// The usage in this unit; null if there is no unit, or an unknown one.
+    pub quantity: Option<i64>,
 }
 
 /// Computes a month's usage. Only the database knows `active_users`.
@@ -189,6 +197,8 @@ pub fn model_economics(sums: &[ModelDaySums]) -> Vec<ModelEconomics> {
                 // A micro-credit is a nano-USD.
                 revenue_usd: revenue / NANO,
                 margin_pct: (revenue > 0.0).then(|| (revenue - cost) / revenue * 100.0),
+                unit: used.quantity.unit_name(),
+                quantity: count_of(used.quantity),
             }
         })
         .collect()
@@ -213,7 +223,7 @@ fn grouped<'a, K: Ord>(
     groups
         .into_iter()
         .map(|(key, sums)| (key, total(sums)))
-        .filter(|(_, used)| *used != UsageSums::default())
+        .filter(|(_, used)| !used.is_zero())
         .collect()
 }
 
@@ -236,6 +246,7 @@ mod tests {
                     provider_cost_nano_usd: cost,
                     ..UsageCounts::default()
                 },
+                ..UsageSums::default()
             },
         }
     }

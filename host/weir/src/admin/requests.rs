@@ -15,14 +15,14 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::store::history::{EndedRequest, RequestFilter};
-use weir_ledger::{AccountId, Credits, HoldState, LedgerStore, RequestSource, UsageCounts};
+use weir_ledger::{AccountId, Credits, HoldState, LedgerStore, RequestSource};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
 use crate::app::App;
 use crate::billing::content::{self, RequestContent};
-use crate::billing::history::{DAY_MS, check_span, moment};
+use crate::billing::history::{DAY_MS, check_span, count_of, moment};
 use crate::csv_export::{self, CsvLines};
 use crate::failed_requests::FailedRequest;
 use crate::failed_requests::store::{self as failures, FailureFilter, FailurePlace};
@@ -30,6 +30,7 @@ use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, KeyName};
 use crate::identity::store::find_key;
 use crate::query::ListQuery;
+use crate::schemas;
 use crate::schemas::parameters::Limit;
 
 /// Windows of each source that a page reads.
@@ -43,7 +44,7 @@ const END: i64 = 999_999_999_999_999_999;
 
 const HEADINGS: &str = "id,at,status,code,http_status,account_id,user_id,key_id,project_id,task_id,source,model,provider,\
                         adapter_digest,earlier_providers,latency_ms,attempts,tokens_input,tokens_cache_read,tokens_cache_write,\
-                        tokens_output,images,held_credits,credits,trace_id";
+                        tokens_output,images,held_credits,credits,trace_id,unit,quantity";
 
 /// A completed request of an account.
 #[derive(Debug, Serialize, ToSchema)]
@@ -92,6 +93,11 @@ pub struct AdminRequestItem {
     pub tokens_output: i64,
     /// Generated images.
     pub images: i64,
+    /// The unit of the price; null without usage.
+    #[schema(value_type = Option<schemas::UsageUnit>)]
+    pub unit: Option<&'static str>,
+    /// The usage in this unit; null if there is no unit, or an unknown one.
+    pub quantity: Option<i64>,
     /// The credits that weir held for the request; null if it failed before.
     #[schema(value_type = Option<f64>)]
     pub held_credits: Option<Credits>,
@@ -605,9 +611,10 @@ fn item(
     let source_id = ended.as_ref().and_then(|ended| ended.source_id.as_ref());
     let key = source_id.and_then(|hash| keys.get(hash));
     let task_id = source_id.filter(|_| source == Some(RequestSource::Agent));
-    let counts = ended
+    let (counts, quantity) = ended
         .as_ref()
-        .map_or(UsageCounts::default(), |ended| ended.counts);
+        .map(|ended| (ended.counts, ended.quantity))
+        .unwrap_or_default();
     let is_served = ended
         .as_ref()
         .is_some_and(|ended| ended.state == HoldState::Settled);
@@ -634,6 +641,8 @@ fn item(
         tokens_cache_write: counts.tokens_cache_write,
         tokens_output: counts.tokens_output,
         images: counts.images,
+        unit: quantity.unit_name(),
+        quantity: count_of(quantity),
         held_credits: ended.as_ref().and_then(|ended| ended.held),
         credits: ended.as_ref().map_or(Credits::ZERO, |ended| ended.credits),
         trace_id: None,
@@ -683,7 +692,7 @@ impl AdminRequestItem {
     }
 
     /// Returns the request's cells in a table, in the order of [`HEADINGS`].
-    fn cells(&self) -> [String; 25] {
+    fn cells(&self) -> [String; 27] {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let number =
             |number: Option<i64>| number.map_or(String::new(), |number| number.to_string());
@@ -714,6 +723,8 @@ impl AdminRequestItem {
                 .map_or(String::new(), |held| held.to_string()),
             self.credits.to_string(),
             text(&self.trace_id),
+            self.unit.unwrap_or_default().to_owned(),
+            number(self.quantity),
         ]
     }
 }

@@ -76,7 +76,7 @@ pub(crate) fn economics_table(economics: &[ModelEconomics]) -> Response {
     const TABLE: CsvTable = CsvTable {
         file: "models.csv",
         columns: "model,provider,total_requests,total_input_tokens,total_output_tokens,provider_cost_usd,revenue_credits,\
-                  revenue_usd,margin_pct",
+                  revenue_usd,margin_pct,unit,quantity",
         position: "",
     };
     TABLE.whole(economics)

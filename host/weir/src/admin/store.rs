@@ -90,7 +90,7 @@ async fn names(
 async fn find_sums(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<Vec<ModelDaySums>> {
     let [first, last] = month.days();
     let rows = sqlx::query(AssertSqlSafe(format!(
-        "SELECT day, model, provider, {} FROM {} GROUP BY day, model, provider",
+        "SELECT day, model, provider, unit, {} FROM {} GROUP BY day, model, provider, unit",
         UsageSums::columns(),
         platform_to_date("day BETWEEN $1 AND $2")
     )))
@@ -104,7 +104,7 @@ async fn find_sums(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<Vec<M
                 day: plans::day(Millis(row.try_get("day")?)),
                 model: row.try_get("model")?,
                 provider: row.try_get("provider")?,
-                used: UsageSums::read(|column| row.try_get(column))?,
+                used: UsageSums::read(row.try_get("unit")?, |column| row.try_get(column))?,
             })
         })
         .collect()

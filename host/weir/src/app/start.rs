@@ -9,7 +9,7 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_egress::Guard;
-use weir_ledger::{LeaseSettings, Ledger};
+use weir_ledger::{LeaseSettings, Ledger, LedgerStore};
 use weir_payments::settings::PaymentSecrets;
 use weir_payments::{AccountCaches, PaymentParts, Payments};
 use weir_plugins::Plugins;
@@ -117,7 +117,7 @@ impl App {
             open_stores(&config, clock.clone()),
         )?;
         let layers = compare_with_stores(&config, &prepared, &core).await?;
-        let ledger = start_ledger(&config, &core).await?;
+        let ledger = start_ledger(&config, &core, &layers).await?;
         let PreparedParts {
             plugins,
             key_peppers,
@@ -211,7 +211,19 @@ async fn compare_with_stores(
     CatalogLayers::start(config, &prepared.plugins, core).await
 }
 
-async fn start_ledger(config: &Config, core: &Core) -> anyhow::Result<Ledger> {
+async fn start_ledger(
+    config: &Config,
+    core: &Core,
+    layers: &CatalogLayers,
+) -> anyhow::Result<Ledger> {
+    // Usage from before units were stored takes those of the catalog.
+    let (store, kinds) = (
+        LedgerStore::new(core.database.clone()),
+        layers.catalog().load().model_kinds(),
+    );
+    database::at_start(|| store.keep_model_kinds(&kinds, core.clock.now()))
+        .await
+        .context("cannot store the units of models")?;
     let longest = config.timeouts.total() + config.limits.exchanges.hang_up_drain();
     let lease = LeaseSettings {
         longest_request: longest + REQUEST_MARGIN,

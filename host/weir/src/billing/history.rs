@@ -18,7 +18,9 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::store::history::{
     EndedRequest, RequestFilter, RequestPage, UsageGroup, UsagePart,
 };
-use weir_ledger::{AccountId, Credits, HoldId, LedgerStore, RequestSource, UsageSums, plans};
+use weir_ledger::{
+    AccountId, Credits, HoldId, LedgerStore, QuantitySum, RequestSource, UsageSums, plans,
+};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
@@ -27,6 +29,7 @@ use crate::csv_export::{self, CsvLines, ExportPlace, Exports};
 use crate::identity::api_key::RawKey;
 use crate::identity::directory::{self, KeyName};
 use crate::query::ListQuery;
+use crate::schemas;
 
 /// Default and maximum number of days of a report.
 const DAYS: i64 = 30;
@@ -41,7 +44,7 @@ const READ_AT_ONCE: u32 = 1_000;
 /// The headings of a table of requests.
 const REQUEST_HEADINGS: &str = "id,at,model,provider,source,key_id,task_id,status,tokens_input,tokens_cache_read,\
                                 tokens_cache_write,tokens_output,images,credits,latency_ms,estimated,\
-                                held_credits,adapter_digest,attempts";
+                                held_credits,adapter_digest,attempts,unit,quantity";
 
 /// A page of requests, the position of the next page, and the time before which some requests are archived.
 type RequestsPage = (Vec<RequestItem>, Option<i64>, Option<Millis>);
@@ -145,6 +148,11 @@ pub struct UsageFigures {
     pub tokens_output: i64,
     /// Generated images.
     pub images: i64,
+    /// The unit of the price; null without usage, and for several units.
+    #[schema(value_type = Option<schemas::UsageUnit>)]
+    pub unit: Option<&'static str>,
+    /// The usage in this unit; null if there is no unit, or an unknown one.
+    pub quantity: Option<i64>,
 }
 
 /// A page of a user's completed requests.
@@ -188,6 +196,11 @@ pub struct RequestItem {
     pub tokens_output: i64,
     /// Generated images.
     pub images: i64,
+    /// The unit of the price; null without usage.
+    #[schema(value_type = Option<schemas::UsageUnit>)]
+    pub unit: Option<&'static str>,
+    /// The usage in this unit; null if there is no unit, or an unknown one.
+    pub quantity: Option<i64>,
     /// The credits that weir held for the request.
     #[schema(value_type = Option<f64>)]
     pub held_credits: Option<Credits>,
@@ -232,7 +245,8 @@ impl UsageQuery<'_> {
             _ => "model",
         };
         let mut lines = CsvLines::of(&format!(
-            "{label},requests,credits_used,tokens_input,tokens_cache_read,tokens_cache_write,tokens_output,images"
+            "{label},requests,credits_used,tokens_input,tokens_cache_read,tokens_cache_write,tokens_output,images,\
+             unit,quantity"
         ));
         for item in report.usage {
             let figures = item.figures.cells();
@@ -529,7 +543,7 @@ impl UsageLabel {
 }
 
 impl UsageFigures {
-    fn cells(&self) -> [String; 7] {
+    fn cells(&self) -> [String; 9] {
         [
             self.requests.to_string(),
             self.credits_used.to_string(),
@@ -538,13 +552,16 @@ impl UsageFigures {
             self.tokens_cache_write.to_string(),
             self.tokens_output.to_string(),
             self.images.to_string(),
+            self.unit.unwrap_or_default().to_owned(),
+            self.quantity
+                .map_or(String::new(), |quantity| quantity.to_string()),
         ]
     }
 }
 
 impl RequestItem {
     /// Returns the request's cells in a table, in the order of [`REQUEST_HEADINGS`].
-    fn cells(&self) -> [String; 19] {
+    fn cells(&self) -> [String; 21] {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         [
             self.id.clone(),
@@ -569,8 +586,16 @@ impl RequestItem {
             text(&self.adapter_digest),
             self.attempts
                 .map_or(String::new(), |attempts| attempts.to_string()),
+            self.unit.unwrap_or_default().to_owned(),
+            self.quantity
+                .map_or(String::new(), |quantity| quantity.to_string()),
         ]
     }
+}
+
+/// Returns the number of units, if the unit is known.
+pub(crate) fn count_of(quantity: QuantitySum) -> Option<i64> {
+    quantity.known().map(|quantity| quantity.count)
 }
 
 fn figures(sums: &UsageSums) -> UsageFigures {
@@ -582,6 +607,8 @@ fn figures(sums: &UsageSums) -> UsageFigures {
         tokens_cache_write: sums.counts.tokens_cache_write,
         tokens_output: sums.counts.tokens_output,
         images: sums.counts.images,
+        unit: sums.quantity.unit_name(),
+        quantity: count_of(sums.quantity),
     }
 }
 
@@ -603,6 +630,8 @@ fn item(request: EndedRequest, keys: &BTreeMap<String, KeyName>) -> RequestItem 
         tokens_cache_write: request.counts.tokens_cache_write,
         tokens_output: request.counts.tokens_output,
         images: request.counts.images,
+        unit: request.quantity.unit_name(),
+        quantity: count_of(request.quantity),
         held_credits: request.held,
         credits: request.credits,
         adapter_digest: request.adapter_digest,

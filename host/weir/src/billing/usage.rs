@@ -24,6 +24,7 @@ use weir_storage::clock::Millis;
 
 use super::BillingParts;
 use super::budgets::{self, BudgetItem};
+use super::history::count_of;
 use super::summary_cache::{SUMMARY_TTL, drop_summary, name};
 use crate::schemas;
 
@@ -78,6 +79,13 @@ pub struct ModelUsage {
     pub credits_used: Credits,
     /// Charged requests.
     pub requests: i64,
+    /// The unit of the price; null if it has changed within the cycle.
+    #[serde(default)]
+    #[schema(value_type = Option<schemas::UsageUnit>)]
+    pub unit: Option<String>,
+    /// The usage in this unit; null if there is no unit, or an unknown one.
+    #[serde(default)]
+    pub quantity: Option<i64>,
 }
 
 /// The response of `POST /billing/sync-balance`.
@@ -228,6 +236,8 @@ async fn find(
         model,
         credits_used: sums.credits,
         requests: sums.requests,
+        unit: sums.quantity.unit_name().map(str::to_owned),
+        quantity: count_of(sums.quantity),
     });
     Ok(ShownAccount {
         is_begun: true,

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::end_date::EndDate;
 use crate::limits::data::Regions;
+use weir_ledger::Unit;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
 use weir_sandbox::adapter::bindings::adapter::CredentialSlot;
 use weir_upstream::credential::settings::CredentialSettings;
@@ -270,6 +271,10 @@ pub struct AboveConfig {
     pub price: PriceConfig,
 }
 
+/// The units that have the price `characters` or `minute`.
+const CHARACTERS_OF_A_PRICE: u32 = 1_000_000;
+const SECONDS_OF_A_MINUTE: u32 = 60;
+
 fn yes() -> bool {
     true
 }
@@ -302,6 +307,14 @@ impl ModelKind {
             Self::Moderation => "moderation",
             Self::Speech => "speech",
             Self::Transcription => "transcription",
+        }
+    }
+
+    /// Returns the price of such requests: that of rankings may be per search unit.
+    pub fn price_of(self, price: Price) -> Price {
+        match self {
+            Self::Rerank => price.of_rankings(),
+            _ => price,
         }
     }
 
@@ -345,9 +358,13 @@ impl PriceConfig {
             }
             (Some(_), Some(_)) => return Err("has prices of two kinds"),
             (Some(image), None) => return Ok(Price::Image(image)),
-            (None, Some((_, price))) => {
-                let base = TokenPrices::of_input(price);
-                return Ok(Price::Text { base, above: None });
+            (None, Some((unit, price, per))) => {
+                let unit = match unit {
+                    InputUnit::Token => Unit::Tokens,
+                    InputUnit::Character => Unit::Characters,
+                    InputUnit::Second => Unit::Seconds,
+                };
+                return Ok(Price::Units { unit, price, per });
             }
             (None, None) => {}
         }
@@ -371,20 +388,14 @@ impl PriceConfig {
 
     /// Returns the unit of the input.
     pub fn unit(&self) -> InputUnit {
-        self.of_unit().map_or(InputUnit::Token, |(unit, _)| unit)
+        self.of_unit().map_or(InputUnit::Token, |(unit, _, _)| unit)
     }
 
-    /// Returns the unit of a price per character or minute, and the price of a million of these units.
-    fn of_unit(&self) -> Option<(InputUnit, NanoUsd)> {
-        const SECONDS_OF_A_MINUTE: i64 = 60;
+    /// Returns the unit of a price per character or minute, the price, and the number of units that have it.
+    fn of_unit(&self) -> Option<(InputUnit, NanoUsd, u32)> {
         match (self.characters, self.minute) {
-            (Some(price), _) => Some((InputUnit::Character, price)),
-            (None, Some(NanoUsd(minute))) => {
-                let million = minute.saturating_mul(1_000_000);
-                let up = i64::from(million % SECONDS_OF_A_MINUTE > 0);
-                let price = million / SECONDS_OF_A_MINUTE + up;
-                Some((InputUnit::Second, NanoUsd(price)))
-            }
+            (Some(price), _) => Some((InputUnit::Character, price, CHARACTERS_OF_A_PRICE)),
+            (None, Some(price)) => Some((InputUnit::Second, price, SECONDS_OF_A_MINUTE)),
             (None, None) => None,
         }
     }

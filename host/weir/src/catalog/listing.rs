@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
+use weir_ledger::Unit;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
 use weir_upstream::image_tokens::ImageFamily;
 
@@ -85,7 +86,8 @@ pub struct ListedUpstream {
     pub provider: String,
     /// The model's name at the provider.
     pub model: String,
-    /// The provider's price, before the factors, in USD: per million tokens, or per image.
+    /// The provider's price, before the factors, in USD, by the names of the settings: of a million tokens or
+    /// `characters`, of one `image` or `search`, or of a `minute`.
     #[schema(value_type = Object)]
     pub price: Value,
     /// The share of requests among the upstreams with a weight; absent for upstreams that follow these, in order.
@@ -279,9 +281,30 @@ fn listed(model: &Model, served: bool) -> ListedModel {
     }
 }
 
+/// Returns the units of a price by the name of its setting, in words.
+pub fn units_of_price(name: &str) -> &'static str {
+    match name {
+        "image" => "per image",
+        "search" => "per search",
+        "characters" => "per million characters",
+        "minute" => "per minute",
+        _ => "per million tokens",
+    }
+}
+
 fn price(price: &Price) -> Value {
     match price {
         Price::Image(image) => json!({ "image": usd(*image) }),
+        Price::Units { unit, price, .. } => {
+            let name = match unit {
+                Unit::Characters => "characters",
+                Unit::Seconds => "minute",
+                Unit::SearchUnits => "search",
+                Unit::Images => "image",
+                Unit::Tokens => "input",
+            };
+            json!({ name: usd(*price) })
+        }
         Price::Text { base, above: None } => tokens(base),
         Price::Text {
             base,

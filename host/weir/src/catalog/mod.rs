@@ -37,7 +37,7 @@ use serde::de::IgnoredAny;
 use utoipa::ToSchema;
 use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::{self, UsageBound};
-use weir_ledger::{Credits, Plan};
+use weir_ledger::{Credits, Plan, Unit};
 use weir_plugins::{Component, FilterComponent, PluginKind, Plugins};
 use weir_upstream::image_tokens::{ImageCounting, ImageFamily};
 use weir_upstream::redact;
@@ -62,6 +62,9 @@ use weir_storage::clock::Millis;
 
 /// The built-in providers and models.
 pub const DEFAULT: &str = include_str!("default.toml");
+
+/// The tokens that have the prices `input` and `output`.
+const TOKENS_OF_A_PRICE: u32 = 1_000_000;
 
 /// Maximum bytes of a provider's name.
 const MAX_PROVIDER_BYTES: usize = 64;
@@ -395,6 +398,21 @@ impl Catalog {
         model.filter(|model| is_served(model, &self.plugins))
     }
 
+    /// Returns the kind of each configured model, by its id and its aliases, and the unit of its price.
+    pub fn model_kinds(&self) -> Vec<(String, &'static str, Unit)> {
+        let mut kinds = Vec::new();
+        for (id, model) in &self.configured {
+            let price = model.prices().find_map(|price| price.resolve().ok());
+            let Some(price) = price.map(|price| model.kind.price_of(price)) else {
+                continue;
+            };
+            for name in model.aliases.iter().chain([id]) {
+                kinds.push((name.clone(), model.kind.name(), price.unit()));
+            }
+        }
+        kinds
+    }
+
     /// Returns all models with an existing adapter, by id.
     pub fn models(&self) -> impl Iterator<Item = &Model> {
         let models = self.models.values().map(|model| &**model);
@@ -477,6 +495,11 @@ impl Model {
         matches!(self.candidates[0].price, Price::Image(_))
     }
 
+    /// Returns the unit in which its price counts. Upstreams may differ for rankings only.
+    pub fn price_unit(&self) -> Unit {
+        self.candidates[0].price.unit()
+    }
+
     /// Returns the model for `GET /models`; its preferred upstream gives provider and prices.
     pub fn item<'a>(
         &'a self,
@@ -486,11 +509,14 @@ impl Model {
     ) -> ModelItem<'a> {
         let (input, output) = match &preferred.price {
             Price::Text { base, .. } => (
-                base.input.credits_per_1k(factors.text),
-                base.output.credits_per_1k(factors.text),
+                base.input.credits_per_1k(TOKENS_OF_A_PRICE, factors.text),
+                base.output.credits_per_1k(TOKENS_OF_A_PRICE, factors.text),
             ),
-            // With a price per image, tokens cost nothing.
-            Price::Image(_) => (0.0, 0.0),
+            Price::Units { unit, price, per } if *unit != Unit::SearchUnits => {
+                (price.credits_per_1k(*per, factors.text), 0.0)
+            }
+            // With a price per image or search, tokens cost nothing.
+            Price::Image(_) | Price::Units { .. } => (0.0, 0.0),
         };
         ModelItem {
             id: &self.id,
@@ -707,7 +733,7 @@ fn serves(description: &Description, kind: ModelKind, price: &Price) -> bool {
         (ModelKind::Moderation, _) => description::MODERATION,
         (ModelKind::Speech, _) => description::SPEECH,
         (ModelKind::Transcription, _) => description::TRANSCRIPTION,
-        (ModelKind::Chat, Price::Text { .. }) => description::CHAT,
+        (ModelKind::Chat, Price::Text { .. } | Price::Units { .. }) => description::CHAT,
         (ModelKind::Chat, Price::Image(_)) => description::IMAGES,
     };
     description
@@ -956,7 +982,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                     (_, Ok(Price::Image(_))) => {
                         Err("is a price per image, but the model makes none")
                     }
-                    (_, resolved) => resolved,
+                    (kind, resolved) => resolved.map(|price| kind.price_of(price)),
                 },
             };
             let price = match price {

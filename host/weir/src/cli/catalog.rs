@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::connection::{AdminConnection, OfflineArgument, RequiredParts, operate, path};
 use super::table::TextTable;
 use crate::admin::catalog_layer::LayerItem;
-use crate::catalog::listing::{CatalogListing, ListedGap, ListedModel};
+use crate::catalog::listing::{CatalogListing, ListedGap, ListedModel, units_of_price};
 use crate::config::Config;
 
 #[derive(clap::Args)]
@@ -86,7 +86,7 @@ async fn restore(connection: &AdminConnection, version: u32) -> anyhow::Result<(
 
 fn print(listing: &CatalogListing) {
     let mut models = TextTable::new(&[
-        "MODEL", "WINDOW", "OUTPUT", "CAN", "PROVIDER", "INPUT", "OUTPUT", "IMAGE", "ENDS",
+        "MODEL", "WINDOW", "OUTPUT", "CAN", "PROVIDER", "INPUT", "OUTPUT", "OTHER", "ENDS",
         "ALIASES",
     ]);
     for model in &listing.models {
@@ -103,7 +103,7 @@ fn print(listing: &CatalogListing) {
                 upstream.provider.clone(),
                 usd("input"),
                 usd("output"),
-                usd("image"),
+                other_price(&upstream.price),
                 or_dash(model.ends_on.map_or(String::new(), |day| day.to_string())),
                 or_dash(model.aliases.join(",")),
             ]);
@@ -112,7 +112,7 @@ fn print(listing: &CatalogListing) {
     models.print();
     let factors = &listing.price_factors;
     println!(
-        "\nPrices are the providers', in USD per million tokens or per image; charged × {}, images × {} on top.\n",
+        "\nPrices are the providers', in USD, of tokens per million; charged × {}, images × {} on top.\n",
         factors.text, factors.image
     );
     let mut providers = TextTable::new(&["PROVIDER", "ADAPTER", "BASE URL"]);
@@ -135,6 +135,18 @@ fn print(listing: &CatalogListing) {
         if !models.is_empty() {
             println!("    and its models: {}", models.join(", "));
         }
+    }
+}
+
+/// Returns the price of a model whose tokens have none.
+fn other_price(price: &Value) -> String {
+    let prices = price.as_object();
+    let mut named = prices.into_iter().flatten();
+    match named.next() {
+        Some((name, usd)) if prices.is_some_and(|prices| prices.len() == 1) => {
+            format!("{usd} {}", units_of_price(name))
+        }
+        _ => "-".to_owned(),
     }
 }
 

@@ -118,6 +118,16 @@ pub(super) fn credits(credits: impl fmt::Display) -> String {
     }
 }
 
+/// Formats a number of units.
+pub(super) fn quantity(quantity: impl Borrow<Option<i64>>) -> String {
+    quantity.borrow().map_or_else(|| "–".to_owned(), count)
+}
+
+/// Formats the name of a unit.
+pub(super) fn unit(unit: impl Borrow<Option<&'static str>>) -> String {
+    unit.borrow().unwrap_or_default().replace('_', " ")
+}
+
 /// Returns a count with a thousands separator.
 pub(super) fn count(count: impl fmt::Display) -> String {
     let text = count.to_string();

@@ -39,11 +39,10 @@ use weir_dialects::BilledUsage;
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::{self, RequestCharge};
-use weir_ledger::usage::Billable;
+use weir_ledger::usage::{Billable, Quantity};
 use weir_ledger::{
     AccountId, BudgetPart, Checkpoint, Credits, EndKey, HoldId, IdempotencyClaim, Ledger,
-    LedgerError, LedgerRefusal, OpenHold, Payer, RequestUsage, Settle, Settlement, TokenCounts,
-    UsageCounts,
+    LedgerError, LedgerRefusal, OpenHold, Payer, RequestUsage, Settle, Settlement, UsageCounts,
 };
 use weir_plugins::canary::samples::Sampler;
 use weir_plugins::metrics::PluginMetrics;
@@ -149,7 +148,7 @@ pub struct Meter {
     has_surplus: bool,
     metrics: Arc<PluginMetrics>,
     /// A requested settlement that was not durable in time.
-    late: Option<(Settle, TokenCounts)>,
+    late: Option<(Settle, BilledUsage)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -368,7 +367,7 @@ impl Meter {
         self.state = MeterState::Ended;
         let to_charge = BilledUsage {
             tokens: checked.used.tokens,
-            by_unit: self.metered.size.units.is_some(),
+            quantity: self.quantity(&checked, sequence),
             credits: charge.credits,
         };
         let settle = Settle {
@@ -383,7 +382,7 @@ impl Meter {
             .settle(&self.payer.account, settle.clone(), deadline)
             .await
         {
-            Ok(settlement) => Ok(self.settled(checked.used.tokens, settlement).await),
+            Ok(settlement) => Ok(self.settled(to_charge, settlement).await),
             Err(error @ (LedgerError::Refused(_) | LedgerError::Rejected(_))) => {
                 tracing::error!(request_id = self.metered.request_id, %error, "settling a request");
                 self.ledger.abandon(&self.payer.account, self.hold.clone());
@@ -391,7 +390,7 @@ impl Meter {
             }
             Err(error) => {
                 tracing::error!(request_id = self.metered.request_id, %error, "settling a request");
-                self.late = Some((settle, checked.used.tokens));
+                self.late = Some((settle, to_charge));
                 Err(ApiError::new(
                     ErrorCode::SettlementDelayed,
                     "The response is complete, but its charge is not stored yet; the charge follows.",
@@ -403,12 +402,12 @@ impl Meter {
 
     /// Waits for a late settlement, up to a timeout.
     pub async fn settle_late(&mut self) -> Option<BilledUsage> {
-        let (settle, tokens) = self.late.take()?;
+        let (settle, to_charge) = self.late.take()?;
         let deadline = Instant::now() + LATE_TIMEOUT;
         // A repeated settlement is applied once, and returns the first one's result.
         let settling = self.ledger.settle(&self.payer.account, settle, deadline);
         match settling.await {
-            Ok(settlement) => Some(self.settled(tokens, settlement).await),
+            Ok(settlement) => Some(self.settled(to_charge, settlement).await),
             Err(error) => {
                 tracing::warn!(request_id = self.metered.request_id, %error, "cannot store a response for its idempotency key");
                 None
@@ -416,9 +415,13 @@ impl Meter {
         }
     }
 
-    async fn settled(&self, tokens: TokenCounts, settlement: Settlement) -> BilledUsage {
+    async fn settled(&self, to_charge: BilledUsage, settlement: Settlement) -> BilledUsage {
         billing::summary_cache::drop_summary(&self.cache, &self.payer.account).await;
+        let tokens = to_charge.tokens;
+        // A character or a second of input counts as a token in the rates.
+        let units = self.metered.size.units.map_or(0, |units| units.count);
         let used = tokens.input.saturating_add(tokens.output);
+        let used = used.saturating_add(units.unsigned_abs());
         self.rates.charge(&self.cache, used).await;
         if let Some(attempt) = &self.attempt {
             attempt.adapter.counters().charge(settlement.charged);
@@ -434,9 +437,8 @@ impl Meter {
             );
         }
         BilledUsage {
-            tokens,
-            by_unit: self.metered.size.units.is_some(),
             credits: settlement.charged,
+            ..to_charge
         }
     }
 
@@ -531,13 +533,28 @@ impl Meter {
     fn with_images(&self, used: Billable, sequence: &Sequence, price: &Price) -> Billable {
         let images = match price {
             _ if self.charges_hold => used.images,
-            Price::Text { .. } => sequence.images(),
+            Price::Text { .. } | Price::Units { .. } => sequence.images(),
             Price::Image(_) => {
                 let least = u32::from(sequence.any_output());
-                sequence.images().max(least).min(self.metered.images)
+                sequence.media().max(least).min(self.metered.images)
             }
         };
         Billable { images, ..used }
+    }
+
+    /// Returns the price of the response.
+    fn price_used(&self) -> Option<&Price> {
+        let attempt = self.attempt.as_ref().map(|attempt| &attempt.price);
+        attempt.or(self.cached.as_ref().map(|cached| &cached.price))
+    }
+
+    /// Returns the usage in the unit of its price.
+    fn quantity(&self, checked: &CheckedUsage, sequence: &Sequence) -> Quantity {
+        let price = self.price_used();
+        price.map_or_else(Quantity::default, |price| {
+            let used = self.with_images(checked.used, sequence, price);
+            used.quantity(price.unit())
+        })
     }
 
     /// Returns the usage of a charge for the ledger.
@@ -547,25 +564,26 @@ impl Meter {
         checked: &CheckedUsage,
         charge: &RequestCharge,
     ) -> RequestUsage {
-        let (provider, adapter_digest, used) = match (&self.attempt, &self.cached) {
+        let (provider, adapter_digest) = match (&self.attempt, &self.cached) {
             (Some(attempt), _) => (
                 attempt.provider.clone(),
                 attempt.adapter.code().digest.to_string(),
-                self.with_images(checked.used, sequence, &attempt.price),
             ),
-            (None, Some(cached)) => (
-                cached.provider.clone(),
-                cached.adapter_digest.clone(),
-                self.with_images(checked.used, sequence, &cached.price),
-            ),
-            (None, None) => (String::new(), String::new(), checked.used),
+            (None, Some(cached)) => (cached.provider.clone(), cached.adapter_digest.clone()),
+            (None, None) => (String::new(), String::new()),
+        };
+        let unit = self.price_used().map(Price::unit);
+        let used = match self.price_used() {
+            Some(price) => self.with_images(checked.used, sequence, price),
+            None => checked.used,
         };
         let cost = charge.provider_cost_nano_usd;
         let cost = cost.saturating_add(self.written_off_nano_usd);
         RequestUsage {
             provider,
             adapter_digest,
-            counts: UsageCounts::new(&used, cost),
+            unit,
+            counts: UsageCounts::new(&used, unit.unwrap_or_default(), cost),
             latency_ms: self.started.elapsed().as_millis() as u64,
             attempts: self.attempts,
             estimated: checked.estimated,

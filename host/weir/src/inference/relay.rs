@@ -522,7 +522,7 @@ impl Relay {
 
     /// Checks that the response is complete.
     pub fn end(&mut self) -> Result<(), ExchangeError> {
-        if self.bounds.wants_media && self.sequence.images() == 0 {
+        if self.bounds.wants_media && self.sequence.media() == 0 {
             return Err(OutOfOrder::NO_MEDIA.into());
         }
         self.sequence.end()?;
@@ -657,7 +657,8 @@ impl Relay {
             key.ending(answer.as_deref())
         });
         let billed = settling.await?;
-        self.context.note_charge(billed.tokens, billed.credits);
+        self.context
+            .note_charge(billed.tokens, billed.quantity, billed.credits);
         if expected != Some(billed.credits) {
             return Ok((billed, None));
         }

@@ -274,6 +274,8 @@ mod tests {
             tokens_input: None,
             tokens_cache_read: None,
             tokens_output: None,
+            unit: None,
+            quantity: None,
             microcredits: None,
             failure: None,
             annotations: &[],

@@ -36,6 +36,10 @@ pub struct RequestRow<'a> {
     pub tokens_cache_read: Option<u64>,
     /// Output tokens, including reasoning.
     pub tokens_output: Option<u64>,
+    /// The unit of the price.
+    pub unit: Option<&'static str>,
+    /// The charged usage in this unit.
+    pub quantity: Option<i64>,
     /// The charge, in millionths of a credit.
     pub microcredits: Option<i64>,
     /// The reason of a failure, in words for operators.

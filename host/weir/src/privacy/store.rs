@@ -1,9 +1,12 @@
 //! The SQL of exports and erasures, over the tables of all features.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 use sqlx::Row;
 use sqlx::any::AnyRow;
-use weir_ledger::{Credits, usage};
+use weir_ledger::store::history::UsageGroup;
+use weir_ledger::{AccountId, Credits, LedgerStore, UsageSums};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::{SqlDialect, Transaction};
@@ -330,22 +333,26 @@ pub(super) async fn show_user(database: &Database, user_id: &str) -> sqlx::Resul
 
 /// Returns the sums of an account's requests.
 pub(super) async fn usage_totals(database: &Database, user_id: &str) -> sqlx::Result<Value> {
-    let columns = [
-        ("requests", Number),
-        ("credits", Column::Credits),
-        ("tokens_input", Number),
-        ("tokens_output", Number),
-        ("images", Number),
-    ];
-    let sums =
-        columns.map(|(name, _)| format!("CAST(COALESCE(SUM({name}), 0) AS BIGINT) AS {name}"));
-    let sums = sums.join(", ");
-    let sql = format!("SELECT {sums} FROM {}", usage::to_date("account_id = $1"));
-    let row = sqlx::query(sqlx::AssertSqlSafe(sql))
-        .bind(user_id)
-        .fetch_one(database.reader())
-        .await?;
-    show(&row, &columns)
+    let account = AccountId(user_id.to_owned());
+    let ever = [Millis(i64::MIN), Millis(i64::MAX)];
+    let store = LedgerStore::new(database.clone());
+    let models = store.find_usage(&account, UsageGroup::Model, ever).await?;
+    let mut total = UsageSums::default();
+    let mut quantities = BTreeMap::new();
+    for (_, sums) in models {
+        total = total.plus(sums);
+        if let Some(quantity) = sums.quantity.known() {
+            *quantities.entry(quantity.unit.name()).or_insert(0) += quantity.count;
+        }
+    }
+    Ok(json!({
+        "requests": total.requests,
+        "credits": total.credits,
+        "tokens_input": total.counts.tokens_input,
+        "tokens_output": total.counts.tokens_output,
+        "images": total.counts.images,
+        "quantities": quantities,
+    }))
 }
 
 /// A person.

@@ -19,6 +19,24 @@ pub enum PlanSchema {
     Pro,
 }
 
+/// The unit in which a price counts usage.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UsageUnit {
+    /// Tokens of input and output.
+    Tokens,
+    /// Characters of a text to speak.
+    Characters,
+    /// Seconds of a recording.
+    Seconds,
+    /// Generated images.
+    Images,
+    /// Search units of a ranking, of up to 100 documents each.
+    SearchUnits,
+    /// Usage of an earlier version of weir, of a model that the catalog did not have any more.
+    Unknown,
+}
+
 /// A paid plan.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]

@@ -1,7 +1,7 @@
 //! A line of an export, of any kind, and its cells.
 
 use serde_json::Value;
-use weir_ledger::{Credits, Period, UsageCounts, plans};
+use weir_ledger::{Credits, Period, QuantitySum, Unit, UsageCounts, plans};
 use weir_storage::clock::Millis;
 
 /// The columns of a line. Only operators see the last one.
@@ -110,6 +110,7 @@ pub(super) struct LineUsage {
     pub(super) key: Option<(String, String)>,
     pub(super) requests: i64,
     pub(super) counts: UsageCounts,
+    pub(super) quantity: QuantitySum,
 }
 
 impl ExportLine {
@@ -153,14 +154,13 @@ impl ExportLine {
             _ => "One-Time",
         };
         let counts = usage.as_ref().map(|usage| usage.counts).unwrap_or_default();
-        let (quantity, unit) = match (usage, counts.images) {
+        let (quantity, unit) = match usage.as_ref().map(|usage| usage.quantity) {
             // FOCUS requires null if nothing was consumed.
-            (None, _) => (String::new(), ""),
-            (_, 0) => (
-                (counts.tokens_input + counts.tokens_output).to_string(),
-                "Tokens",
-            ),
-            (_, images) => (images.to_string(), "Images"),
+            None | Some(QuantitySum::Empty) => (String::new(), ""),
+            Some(QuantitySum::Of(quantity)) => {
+                (quantity.count.to_string(), unit_name(quantity.unit))
+            }
+            Some(QuantitySum::Unknown | QuantitySum::Several) => (String::new(), "Unknown"),
         };
         let text = |of: fn(&LineUsage) -> &str| usage.as_ref().map_or("", of).to_owned();
         let key = usage.as_ref().and_then(|usage| usage.key.clone());
@@ -214,6 +214,17 @@ impl ExportLine {
             plans::day(day.start),
             usd(counts.provider_cost_nano_usd),
         ]
+    }
+}
+
+/// Returns a unit's name as FOCUS writes units.
+fn unit_name(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Tokens => "Tokens",
+        Unit::Characters => "Characters",
+        Unit::Seconds => "Seconds",
+        Unit::Images => "Images",
+        Unit::SearchUnits => "Search Units",
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use weir_ledger::store::history::DayUsage;
-use weir_ledger::{AccountId, Credits, LedgerStore};
+use weir_ledger::store::history::DayPart;
+use weir_ledger::usage::UsageReading;
+use weir_ledger::{AccountId, Credits, LedgerStore, UsageSums};
 use weir_storage::Database;
 
 use super::line::{ChargeCategory, ChargeDay, ExportLine, LineUsage};
@@ -16,10 +17,15 @@ pub(super) async fn lines(
     day: ChargeDay,
 ) -> sqlx::Result<Vec<ExportLine>> {
     let store = LedgerStore::new(database.clone());
-    let usage = store.find_day_usage(account, day.start).await?;
+    let since = store.find_units_since().await?;
+    let reading = match since.is_some_and(|since| day.period.end <= since) {
+        true => UsageReading::Unitless,
+        false => UsageReading::ByUnit,
+    };
+    let usage = store.find_day_usage(account, day.start, reading).await?;
     let mut hashes: Vec<_> = usage
         .iter()
-        .filter_map(|usage| usage.key_hash.clone())
+        .filter_map(|(part, _)| part.key_hash.clone())
         .collect();
     hashes.sort();
     hashes.dedup();
@@ -27,19 +33,23 @@ pub(super) async fn lines(
     let keys = directory::name_keys(database, user, &hashes).await?;
     Ok(usage
         .into_iter()
-        .map(|usage| line(usage, &keys, day))
+        .map(|(part, sums)| line(part, &sums, &keys, day))
         .collect())
 }
 
-fn line(usage: DayUsage, keys: &BTreeMap<String, KeyName>, day: ChargeDay) -> ExportLine {
-    let DayUsage {
+fn line(
+    part: DayPart,
+    sums: &UsageSums,
+    keys: &BTreeMap<String, KeyName>,
+    day: ChargeDay,
+) -> ExportLine {
+    let DayPart {
         account,
         model,
         provider,
         source,
         key_hash,
-        sums,
-    } = usage;
+    } = part;
     let key = key_hash.and_then(|hash| keys.get(&hash));
     let mut tags = json!({ "source": source.name(), "provider": provider });
     if let Some(key) = key {
@@ -63,6 +73,7 @@ fn line(usage: DayUsage, keys: &BTreeMap<String, KeyName>, day: ChargeDay) -> Ex
             provider,
             requests: sums.requests,
             counts: sums.counts,
+            quantity: sums.quantity,
         }),
         ..ExportLine::new(day, &account.0, ChargeCategory::Usage, source.name())
     }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::catalog::config::InputUnit;
+use crate::catalog::listing::units_of_price;
 use crate::catalog::listing::{CatalogListing, ListedModel, ListedUpstream};
 
 /// Maximum characters of a summary.
@@ -56,7 +57,7 @@ pub struct FieldChange {
 }
 
 /// A field's name, value and unit.
-type Field = (String, Value, Option<&'static str>);
+type Field = (String, Value, Option<String>);
 
 impl CatalogChanges {
     /// Returns the differences of a catalog from an earlier one.
@@ -184,7 +185,7 @@ fn differences(before: &[Field], after: &[Field]) -> Vec<FieldChange> {
                 field: name.clone(),
                 old,
                 new,
-                unit: unit.map(str::to_owned),
+                unit: unit.clone(),
             });
         }
     }
@@ -193,7 +194,14 @@ fn differences(before: &[Field], after: &[Field]) -> Vec<FieldChange> {
 
 fn fields(model: &ListedModel) -> Vec<Field> {
     const TOKENS: Option<&str> = Some("tokens");
-    let field = |name: &str, value: Value, unit| (name.to_owned(), value, unit);
+    let field = |name: &str, value: Value, unit: Option<&str>| {
+        (name.to_owned(), value, unit.map(str::to_owned))
+    };
+    let of_input = match model.input_unit {
+        InputUnit::Token => TOKENS,
+        InputUnit::Character => Some("characters"),
+        InputUnit::Second => Some("seconds"),
+    };
     let name = |upstream: &ListedUpstream| format!("{}/{}", upstream.provider, upstream.model);
     let names: Vec<_> = model.upstreams.iter().map(name).collect();
     let mut fields = vec![
@@ -201,7 +209,7 @@ fn fields(model: &ListedModel) -> Vec<Field> {
         field("aliases", json!(model.aliases), None),
         field("ends_on", json!(model.ends_on), None),
         field("kind", json!(model.kind), None),
-        field("context_window", json!(model.context_window), TOKENS),
+        field("context_window", json!(model.context_window), of_input),
         field("max_output_tokens", json!(model.max_output_tokens), TOKENS),
         field(
             "default_output_tokens",
@@ -224,28 +232,24 @@ fn fields(model: &ListedModel) -> Vec<Field> {
         let stream_plain = json!(upstream.stream_plain);
         fields.push((format!("{setting}.stream_plain"), stream_plain, None));
         let price = format!("{setting}.price");
-        prices(&price, &upstream.price, model.input_unit, &mut fields);
+        prices(&price, &upstream.price, &mut fields);
     }
     fields
 }
 
-fn prices(setting: &str, price: &Value, unit: InputUnit, fields: &mut Vec<Field>) {
+fn prices(setting: &str, price: &Value, fields: &mut Vec<Field>) {
     let mut named: Vec<_> = price.as_object().into_iter().flatten().collect();
     // A summary names the first fields only.
     named.sort_by_key(|(name, _)| !["input", "output"].contains(&name.as_str()));
     for (name, value) in named {
         let setting = format!("{setting}.{name}");
         if value.is_object() {
-            prices(&setting, value, unit, fields);
+            prices(&setting, value, fields);
             continue;
         }
-        let unit = match (&**name, unit) {
-            ("image", _) => "USD per image",
-            ("search", _) => "USD per search",
-            ("input_tokens", _) => "tokens",
-            (_, InputUnit::Token) => "USD per million tokens",
-            (_, InputUnit::Character) => "USD per million characters",
-            (_, InputUnit::Second) => "USD per million seconds",
+        let unit = match &**name {
+            "input_tokens" => "tokens".to_owned(),
+            name => format!("USD {}", units_of_price(name)),
         };
         fields.push((setting, value.clone(), Some(unit)));
     }

@@ -9,7 +9,9 @@ use weir_errors::ApiError;
 use crate::admin::report::{ModelEconomics, Month};
 use crate::admin::routes;
 use crate::app::App;
-use crate::catalog::listing::{CatalogListing, ListedGap, ListedProvider, ListedUpstream};
+use crate::catalog::listing::{
+    CatalogListing, ListedGap, ListedProvider, ListedUpstream, units_of_price,
+};
 use crate::console::format;
 use crate::console::frame::{Frame, MODELS};
 use crate::console::session::ConsoleAdmin;
@@ -104,14 +106,15 @@ pub(super) async fn download_economics(
 }
 
 fn served(upstream: ListedUpstream) -> ServedUpstream {
-    let of = |name: &str| match &upstream.price[name] {
-        Value::Null => None,
-        usd => Some(format!("{usd}")),
-    };
-    let price = match (of("image"), of("input"), of("output")) {
-        (Some(image), _, _) => format!("{image} an image"),
-        (_, Some(input), Some(output)) => format!("{input} in, {output} out"),
-        _ => String::new(),
+    let prices = upstream.price.as_object();
+    let price = match prices.and_then(|prices| Some((prices.get("input")?, prices.get("output")?)))
+    {
+        Some((input, output)) => format!("{input} in, {output} out per million tokens"),
+        // A price of another unit is the only one.
+        None => match prices.and_then(|prices| prices.iter().next()) {
+            Some((name, usd)) => format!("{usd} {}", units_of_price(name)),
+            None => String::new(),
+        },
     };
     ServedUpstream {
         provider: upstream.provider,

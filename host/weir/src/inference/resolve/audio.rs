@@ -2,6 +2,7 @@
 
 use weir_dialects::{AudioCall, AudioTask};
 use weir_errors::{ApiError, ErrorCode};
+use weir_ledger::{Quantity, Unit};
 use weir_sandbox::adapter::bindings::speech::SpeechRequest;
 use weir_upstream::usage::RequestSize;
 
@@ -40,9 +41,10 @@ pub fn resolve_audio(
         }
         (AudioTask::Transcription(_), _) => (seconds, "seconds", "file"),
     };
-    if model.unit != InputUnit::Token {
-        size.units = Some(count);
-    }
+    size.units = match model.price_unit() {
+        unit @ (Unit::Characters | Unit::Seconds) => Some(Quantity::new(unit, count)),
+        _ => None,
+    };
     check_window(model, count, unit, field)?;
     let output = match &call.task {
         AudioTask::Speech(task) => {

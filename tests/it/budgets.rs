@@ -400,6 +400,84 @@ async fn a_keys_swarm_spends_the_keys_budget_and_uses_its_models() {
     );
 }
 
+/// The swarm's hold counts for the budgets of its key. Each request also counts for the budget of its own model.
+#[tokio::test(flavor = "multi_thread")]
+async fn swarms_stop_at_the_budget_of_a_model() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat_with_usage("fine", 10, 5));
+    on_each_database(
+        START,
+        |builder| {
+            let builder = builder.swarms().upstream("scripted", &upstream);
+            builder.model("other", &["scripted"])
+        },
+        async |gateway, _| {
+            gateway.set_plan("pro").await;
+            let (client, ledger) = (gateway.client(), gateway.app().ledger.clone());
+            let account = AccountId(USER.to_owned());
+            let part = BudgetPart::Model("scripted".to_owned());
+            let set = async |credits| {
+                let budget = Budget {
+                    credits: Credits::from_micro(credits),
+                    window: BudgetWindow::Total,
+                };
+                let set = SetBudgets {
+                    part: Some(part.clone()),
+                    until: None,
+                    budgets: vec![budget],
+                    ended: Vec::new(),
+                };
+                let deadline = Instant::now() + Duration::from_secs(10);
+                let set = ledger.submit(&account, Action::SetBudgets(Box::new(set)), deadline);
+                set.await.expect("the ledger answers");
+            };
+            let run = async |model: &str| {
+                let mut agent = agent("one");
+                agent["model"] = json!(model);
+                let accepted = client.post("/swarms", &swarm(&[agent])).await;
+                assert_eq!(accepted.status, 202, "{}", accepted.text());
+                let execution = accepted.json();
+                let id = execution["execution_id"]
+                    .as_str()
+                    .expect("an id")
+                    .to_owned();
+                let record = ended(&client, &id).await;
+                is_settled(&gateway).await;
+                record
+            };
+            let counted = async || {
+                let found = ledger.find_account(&account).await.expect("an answer");
+                let found = found.expect("an account");
+                let standings = found.standings(Some(&part), ledger.now());
+                (standings[0].spent.micro(), standings[0].held.micro())
+            };
+            set(100_000_000).await;
+            assert_eq!(run("scripted").await["status"], "completed");
+            // 10 tokens at 1 USD and 5 at 2 USD a million, times 1.4.
+            assert_eq!(counted().await, (28_000, 0));
+            assert_eq!(run("other").await["status"], "completed");
+            assert_eq!(counted().await, (28_000, 0));
+
+            // The least hold of a request is above this.
+            set(30_000).await;
+            let asked = upstream.count();
+            let record = run("scripted").await;
+            assert_eq!(record["status"], "failed", "{record}");
+            let error = record["error"].as_str().expect("an error");
+            assert!(
+                error.contains("For this model, the account may spend 0.03"),
+                "{error}"
+            );
+            assert_eq!(upstream.count(), asked, "no request reached the provider");
+            assert_eq!(counted().await, (28_000, 0));
+            assert_eq!(run("other").await["status"], "completed");
+            let violations = verify(&gateway.app().database, ledger.now()).await;
+            assert_eq!(violations.expect("an answer"), []);
+        },
+    )
+    .await;
+}
+
 #[test]
 fn operators_set_budgets_on_a_terminal_and_they_outlive_the_process() {
     let mut served = Served::configured("");

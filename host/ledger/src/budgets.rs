@@ -301,6 +301,30 @@ impl<'de> Deserialize<'de> for BudgetPart {
     }
 }
 
+/// Rejects a hold that exceeds one of these budgets.
+fn check<'a>(
+    applying: impl Iterator<Item = &'a PartBudgets>,
+    required: Credits,
+    held: Credits,
+    at: Millis,
+) -> Result<(), BudgetExceeded> {
+    let states = applying.flat_map(|budgets| {
+        let states = budgets.standings(held, at);
+        states.map(move |state| (&budgets.part, state))
+    });
+    let exceeded = states.filter(|(_, state)| required > state.left);
+    // A window without an end rejects for the longest time.
+    let last = exceeded.max_by_key(|(_, state)| state.resets_at.map_or(i64::MAX, |at| at.0));
+    match last {
+        None => Ok(()),
+        Some((part, standing)) => Err(BudgetExceeded {
+            part: part.clone(),
+            required,
+            standing,
+        }),
+    }
+}
+
 impl Budgets {
     /// Returns the parts with budgets, so that a hold must be counted for them.
     pub(crate) fn counted(&self, parts: &[BudgetPart]) -> Vec<BudgetPart> {
@@ -322,21 +346,18 @@ impl Budgets {
     ) -> Result<(), BudgetExceeded> {
         let own = self.of(None).into_iter();
         let applying = own.chain(parts.iter().filter_map(|part| self.of(Some(part))));
-        let states = applying.flat_map(|budgets| {
-            let states = budgets.standings(held, at);
-            states.map(move |state| (&budgets.part, state))
-        });
-        let exceeded = states.filter(|(_, state)| required > state.left);
-        // A window without an end rejects for the longest time.
-        let last = exceeded.max_by_key(|(_, state)| state.resets_at.map_or(i64::MAX, |at| at.0));
-        match last {
-            None => Ok(()),
-            Some((part, standing)) => Err(BudgetExceeded {
-                part: part.clone(),
-                required,
-                standing,
-            }),
-        }
+        check(applying, required, held, at)
+    }
+
+    /// Rejects a hold that exceeds the budgets of a part. Its credits are in a hold that counts for the account already.
+    pub(crate) fn check_parts(
+        &self,
+        parts: &[BudgetPart],
+        required: Credits,
+        at: Millis,
+    ) -> Result<(), BudgetExceeded> {
+        let applying = parts.iter().filter_map(|part| self.of(Some(part)));
+        check(applying, required, Credits::ZERO, at)
     }
 
     /// Returns the state of the budgets of a part, or of the account, with `held` in the account's holds.

@@ -156,11 +156,24 @@ impl Lots {
         (parent.state == HoldState::Open).then_some(parent)
     }
 
+    /// Returns the parts with budgets.
+    fn with_budgets(&self, parts: &[BudgetPart]) -> Vec<BudgetPart> {
+        let has_budgets = |part: &&BudgetPart| {
+            let budgets = self.budgets.get(&Some((*part).clone()));
+            budgets.is_some_and(|budgets| !budgets.is_empty())
+        };
+        parts.iter().filter(has_budgets).cloned().collect()
+    }
+
     /// Returns the budget that forbids a hold, computed from all charges.
-    fn exceeded(&self, open: &OpenHold, at: Millis) -> Option<BudgetExceeded> {
+    fn exceeded(
+        &self,
+        open: &OpenHold,
+        parts: impl Iterator<Item = Option<BudgetPart>>,
+        at: Millis,
+    ) -> Option<BudgetExceeded> {
         let mut worst: Option<BudgetExceeded> = None;
-        let parts = open.parts.iter().cloned().map(Some);
-        for part in iter::once(None).chain(parts) {
+        for part in parts {
             let Some(budgets) = self.budgets.get(&part) else {
                 continue;
             };
@@ -445,7 +458,9 @@ impl Oracle {
         let (lot, keeps, parts, top_up_only) = match &open.parent {
             None => {
                 account.begin_if_due(at);
-                if let Some(exceeded) = account.exceeded(open, at) {
+                let parts = open.parts.iter().cloned().map(Some);
+                let parts = iter::once(None).chain(parts);
+                if let Some(exceeded) = account.exceeded(open, parts, at) {
                     return Err(LedgerRefusal::OverBudget(Box::new(exceeded)));
                 }
                 let payable = match open.top_up_only {
@@ -456,27 +471,31 @@ impl Oracle {
                     return Err(short(payable));
                 }
                 let lot = account.periods.len() - 1;
-                let has_budgets = |part: &&BudgetPart| {
-                    let budgets = account.budgets.get(&Some((*part).clone()));
-                    budgets.is_some_and(|budgets| !budgets.is_empty())
-                };
-                let parts = open.parts.iter().filter(has_budgets).cloned();
-                let parts: Vec<_> = parts.collect();
+                let parts = account.with_budgets(&open.parts);
                 let keeps = account.take(lot, amount, open.top_up_only);
                 (lot, keeps, parts, open.top_up_only)
             }
             Some(parent) => {
-                let parent = account
+                let found = account
                     .holds
-                    .get_mut(&parent.0)
+                    .get(&parent.0)
                     .ok_or(LedgerRefusal::UnknownHold)?;
-                if parent.state != HoldState::Open {
-                    return Err(LedgerRefusal::Ended(parent.state));
+                if found.state != HoldState::Open {
+                    return Err(LedgerRefusal::Ended(found.state));
                 }
-                let (plan, top_up) = parent.keeps;
                 if account.owed > 0 {
                     return Err(short(0));
                 }
+                // The request counts for its own parts as well, such as its model.
+                let mut parts = found.parts.clone();
+                let mut own = account.with_budgets(&open.parts);
+                own.retain(|part| !parts.contains(part));
+                if let Some(exceeded) = account.exceeded(open, own.iter().cloned().map(Some), at) {
+                    return Err(LedgerRefusal::OverBudget(Box::new(exceeded)));
+                }
+                parts.extend(own);
+                let parent = account.holds.get_mut(&parent.0).expect("it was found");
+                let (plan, top_up) = parent.keeps;
                 if plan + top_up < amount {
                     return Err(short(plan + top_up));
                 }
@@ -485,7 +504,7 @@ impl Oracle {
                 (
                     parent.lot,
                     (of_plan, amount - of_plan),
-                    parent.parts.clone(),
+                    parts,
                     parent.open.top_up_only,
                 )
             }

@@ -55,6 +55,23 @@ impl Account {
         Ok(self.counted(&open.parts))
     }
 
+    /// Rejects a hold that draws on a parent and exceeds the budget of a part, such as its model, for which the parent
+    /// does not count. Returns these parts, if they have budgets.
+    pub(super) fn look_at_own_budgets(
+        &self,
+        open: &OpenHold,
+        of_parent: &[BudgetPart],
+        at: Millis,
+    ) -> Result<Vec<BudgetPart>, LedgerRefusal> {
+        let mut own = self.counted(&open.parts);
+        own.retain(|part| !of_parent.contains(part));
+        let budgets = self.budgets.as_ref();
+        budgets
+            .map_or(Ok(()), |budgets| budgets.check_parts(&own, open.amount, at))
+            .map_err(|exceeded| LedgerRefusal::OverBudget(Box::new(exceeded)))?;
+        Ok(own)
+    }
+
     /// Returns the parts with budgets, so that a hold must be counted for them.
     pub(crate) fn counted(&self, parts: &[BudgetPart]) -> Vec<BudgetPart> {
         let budgets = self.budgets.as_ref();
@@ -73,7 +90,8 @@ impl Account {
         self.note_held(parts, -credits.total().micro());
     }
 
-    fn note_held(&mut self, parts: &[BudgetPart], change: i64) {
+    /// Changes the credits that open holds reserve in the budgets of parts, but not those of the account.
+    pub(super) fn note_held(&mut self, parts: &[BudgetPart], change: i64) {
         if parts.is_empty() {
             return;
         }

@@ -37,8 +37,7 @@ impl Account {
                 self.new_hold(open, boot_id, at, reserved, parts)
             }
             Some(id) => {
-                let refusal = self.is_over(id);
-                let parent = self.holds.get_mut(id).ok_or(refusal)?;
+                let parent = self.holds.get(id).ok_or_else(|| self.is_over(id))?;
                 if !parent.is_open() {
                     return Err(LedgerRefusal::Ended(parent.state()));
                 }
@@ -49,13 +48,21 @@ impl Account {
                         available: Credits::ZERO,
                     });
                 }
+                // The parent was held against its budgets, and counts for them; the model is the request's own.
+                let mut parts = parent.open.parts.clone();
+                let own = self.look_at_own_budgets(open, &parts, at)?;
+                let refusal = self.is_over(id);
+                let parent = self.holds.get_mut(id).ok_or(refusal)?;
                 let reserved = parent.reserved.take_all(open.amount)?;
                 parent.reserved = parent.reserved.minus(reserved);
                 self.journal.holds.insert(id.clone());
                 let (period_start, period_number) = (parent.period_start, parent.period_number);
                 let top_up_only = parent.open.top_up_only;
-                // The parent was held against the budgets, and counts for them.
-                let parts = parent.open.parts.clone();
+                if !own.is_empty() {
+                    self.note_held(&own, reserved.total().micro());
+                    self.journal.account = true;
+                }
+                parts.extend(own);
                 let hold = self.new_hold(open, boot_id, at, reserved, parts);
                 Hold {
                     open: OpenHold {
@@ -405,6 +412,12 @@ impl Account {
     pub(super) fn free(&mut self, hold: &Hold, credits: Pools) -> Credits {
         if let Some(parent) = self.open_parent(hold) {
             parent.reserved = parent.reserved.plus(credits);
+            let mut own = hold.open.parts.clone();
+            own.retain(|part| !parent.open.parts.contains(part));
+            if !own.is_empty() {
+                self.note_held(&own, -credits.total().micro());
+                self.journal.account = true;
+            }
             self.note_parent(hold);
             return Credits::ZERO;
         }
@@ -427,7 +440,8 @@ impl Account {
         {
             (from_parent, missing) = parent.reserved.take(credits);
             parent.reserved = parent.reserved.minus(from_parent);
-            self.hold_less(&hold.open.parts, from_parent);
+            let of_parent = parent.open.parts.clone();
+            self.hold_less(&of_parent, from_parent);
             self.balance = self.balance.minus(from_parent);
             self.note_parent(hold);
         }

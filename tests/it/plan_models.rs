@@ -128,6 +128,56 @@ async fn a_plan_has_its_own_price_factor() {
     assert_eq!(charges[2], charges[0], "the factor of another plan");
 }
 
+/// The stored plan of an account is that of its last operation. The time ends it, also for the first request afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_time_ended_prices_no_request() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat_with_usage("fine", 1_000, 300));
+    on_each_database(
+        START,
+        |builder| {
+            let builder = builder.swarms().upstream("scripted", &upstream);
+            builder.tables("[plans.pro]\nprice_factor = 3\n")
+        },
+        async |gateway, clock| {
+            let (client, web) = (gateway.client(), gateway.web("carol"));
+            let plain = charge(&client, "scripted").await;
+            let carol = gateway.web_user_id("carol").await;
+            let admin = gateway.admin("root").await;
+            for user in [USER, &carol] {
+                let path = format!("/admin/users/{user}/plan");
+                let set = admin.post(&path, &json!({ "plan": "pro" })).await;
+                assert_eq!(set.status, 200, "{}", set.text());
+            }
+            let is_triple = |charged: f64| (charged - 3.0 * plain).abs() < 1e-5;
+            for caller in [&client, &web] {
+                assert!(is_triple(charge(caller, "scripted").await));
+            }
+            is_settled(&gateway).await;
+            clock.advance(std::time::Duration::from_secs(40 * 86_400));
+            let (client, web) = (gateway.client(), gateway.web("carol"));
+            let stored = "SELECT plan FROM users WHERE id = $1";
+            for (caller, user) in [(&client, USER), (&web, &carol)] {
+                // Agents need a paid plan.
+                let refused = caller.post("/swarms", &swarm(&[agent("a")])).await;
+                assert_eq!(refused.status, 403, "{}", refused.text());
+                let plan: String = sqlx::query_scalar(stored)
+                    .bind(user)
+                    .fetch_one(gateway.app().database.reader())
+                    .await
+                    .expect("a plan");
+                assert_eq!(plan, "pro", "no operation has begun the free plan");
+                let charged = charge(caller, "scripted").await;
+                assert!(
+                    (charged - plain).abs() < 1e-6,
+                    "{charged} instead of {plain}"
+                );
+            }
+        },
+    )
+    .await;
+}
+
 #[tokio::test]
 async fn a_plan_names_only_models_that_exist() {
     let builder = Gateway::builder().tables("[plans.guru]\nmodels = [\"demo\", \"gone\"]\n");

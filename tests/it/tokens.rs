@@ -984,7 +984,10 @@ async fn a_user_of_an_issuers_appears_once_however_many_requests_come_first() {
         users.contains(&alice.id) && alice.id.starts_with("usr_"),
         "{alice:?}"
     );
-    assert_eq!((&*alice.plan, alice.admin_since), ("free", None));
+    assert_eq!(
+        (alice.plan.at(Millis(0)), alice.admin_since),
+        (weir_ledger::Plan::Free, None)
+    );
     for (issuer, subject) in [
         ("https://other.example", "alice"),
         ("https://id.example", "Alice"),

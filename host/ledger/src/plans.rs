@@ -75,6 +75,17 @@ impl Plan {
     }
 }
 
+/// Returns the time at which an account's plan ends without a new period, as an SQL expression; null for the free plan.
+/// The next operation of the account begins the free plan then, so readers of `users.plan` compare it with their time.
+pub fn plan_ends_at(account: &str) -> String {
+    format!(
+        "(SELECT CASE WHEN a.plan = '{free}' THEN NULL WHEN a.cancelled_at IS NOT NULL THEN a.period_end \
+         ELSE a.period_end + {grace} END FROM accounts AS a WHERE a.id = {account})",
+        free = Plan::Free.name(),
+        grace = Millis(0).plus_days(GRACE_DAYS).0,
+    )
+}
+
 impl FromStr for Plan {
     type Err = UnknownPlan;
 

@@ -14,6 +14,7 @@ use super::filter_options::CallerFilterOptions;
 use super::part_rates::PartRates;
 use super::pepper::{Pepper, Peppers};
 use super::roles::Role;
+use super::stored_plan::StoredPlan;
 use crate::content_log::ContentLogChoice;
 use crate::limits::data::CallerDataLimits;
 use weir_storage::clock::Millis;
@@ -117,7 +118,7 @@ pub struct StoredKey {
     /// The account that pays.
     pub account_id: String,
     /// The account's plan.
-    pub plan: String,
+    pub plan: StoredPlan,
     /// The person or the service account that uses the key.
     pub holder_id: String,
     /// The holder's role in the account.
@@ -237,7 +238,7 @@ mod tests {
         let key = RawKey::generate();
         let stored = StoredKey {
             account_id: "alice".into(),
-            plan: "free".into(),
+            plan: StoredPlan::default(),
             holder_id: "alice".into(),
             role: Role::Owner,
             project_id: None,

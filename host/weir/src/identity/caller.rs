@@ -26,7 +26,7 @@ use super::part_rates::{PartRates, parts_of};
 use super::parts::IdentityParts;
 use super::rates::FailurePolicy;
 use super::roles::Role;
-use super::store::{self, plan_named};
+use super::store;
 use super::{lockout, members};
 use crate::audit::AuditEvent;
 use crate::content_log::ContentLogChoice;
@@ -240,6 +240,9 @@ struct CachedKey {
     /// The account's plan. Nodes of the release before organisations require the field `plan`, so that they read the
     /// database, which disables organisations for them.
     account_plan: String,
+    /// The time at which the plan ends without a renewal, in milliseconds; the record does not count then.
+    #[serde(default)]
+    plan_ends_at: Option<i64>,
     /// The key's holder. Records of older versions lack the field and do not count.
     holder_id: String,
     role: Role,
@@ -263,10 +266,19 @@ struct CachedKey {
 }
 
 impl CachedKey {
+    /// Returns the account's plan at a moment.
+    fn plan_at(&self, now: Millis) -> Plan {
+        match self.plan_ends_at {
+            Some(ends_at) if ends_at <= now.0 => Plan::Free,
+            _ => self.account_plan.parse().unwrap_or_default(),
+        }
+    }
+
     fn of(stored: &StoredKey, epoch: Epoch, now: Millis) -> Self {
         Self {
             expires_at: stored.expires_at.0,
-            account_plan: stored.plan.clone(),
+            account_plan: stored.plan.at(now).name().to_owned(),
+            plan_ends_at: stored.plan.ends_after(now).map(|at| at.0),
             holder_id: stored.holder_id.clone(),
             role: stored.role,
             project_id: stored.project_id.clone(),
@@ -392,7 +404,7 @@ impl Identification<'_> {
                 user_id: cached.holder_id.clone(),
                 account: AccountId(account),
                 role: cached.role,
-                plan: plan_named(&cached.account_plan),
+                plan: cached.plan_at(now),
                 rates: cached.rates.clone(),
                 filter_options: cached.filter_options.clone(),
                 data_limits: cached.data_limits.clone(),
@@ -423,7 +435,8 @@ impl Identification<'_> {
             if now.0 >= cached.expires_at {
                 return self.refuse("api_key", "expired");
             }
-            if now.0 < cached.refresh_at {
+            let plan_ends_at = cached.plan_ends_at.unwrap_or(i64::MAX);
+            if now.0 < cached.refresh_at.min(plan_ends_at) {
                 return Ok(caller(account.clone(), cached));
             }
         }
@@ -459,7 +472,7 @@ impl Identification<'_> {
                 lookups.forget(asked.key.id());
             }
             if !is_counted {
-                self.count(&stored.account_id, &stored.plan).await?;
+                self.count(&stored.account_id, stored.plan.at(now)).await?;
             }
             return Ok(caller(stored.account_id.clone(), &cached));
         }
@@ -480,7 +493,7 @@ impl Identification<'_> {
         }
         let record = CredentialRecord {
             user_id: stored.account_id.clone(),
-            rate: Some(self.rate_of_plan(&stored.plan)),
+            rate: Some(self.rate_of_plan(stored.plan.at(self.identity.clock.now()))),
             payload: serde_json::to_vec(cached).unwrap_or_default().into(),
         };
         let filled = self
@@ -589,9 +602,10 @@ impl Identification<'_> {
                     )
                 }
             };
-        self.count(&account, &plan).await?;
+        let plan = plan.at(self.identity.clock.now());
+        self.count(&account, plan).await?;
         let mut caller = Caller {
-            plan: plan_named(&plan),
+            plan,
             account: AccountId(account),
             role,
             rates,
@@ -617,7 +631,7 @@ impl Identification<'_> {
     }
 
     /// Counts a request of an account that the cache did not know.
-    async fn count(&self, account: &str, plan: &str) -> Result<(), ApiError> {
+    async fn count(&self, account: &str, plan: Plan) -> Result<(), ApiError> {
         let rate = self.rate_of_plan(plan);
         match self.identity.cache.take(Bucket::User(account), rate).await {
             Ok(decision) => self.within("caller", Some(decision), Some(account)),
@@ -732,7 +746,7 @@ impl Identification<'_> {
         identity.rate_limits.of_address(identity.is_dev)
     }
 
-    fn rate_of_plan(&self, plan: &str) -> Rate {
+    fn rate_of_plan(&self, plan: Plan) -> Rate {
         let identity = self.identity;
         identity.rate_limits.of_plan(plan, identity.is_dev)
     }

@@ -5,6 +5,7 @@
 
 use sqlx::Row;
 use weir_errors::{ApiError, ErrorCode};
+use weir_ledger::plans::plan_ends_at;
 use weir_storage::Database;
 use weir_storage::cache::Tombstone;
 use weir_storage::clock::Millis;
@@ -16,6 +17,7 @@ use super::key_records::KEY_TTL;
 use super::part_rates::PartRates;
 use super::roles::Role;
 use super::store::read_role;
+use super::stored_plan::StoredPlan;
 use crate::content_log;
 use crate::limits::data::DataLimits;
 use crate::node::Core;
@@ -26,7 +28,7 @@ pub struct Membership {
     /// The role.
     pub role: Role,
     /// The organisation's plan.
-    pub plan: String,
+    pub plan: StoredPlan,
     /// The rates of the organisation's parts.
     pub rates: PartRates,
     /// The organisation's options for filters.
@@ -47,11 +49,12 @@ pub async fn require(
     organisation_id: &str,
     user_id: &str,
 ) -> Result<Membership, ApiError> {
-    let row = sqlx::query(
-        "SELECT m.role, u.plan, u.rates, u.filter_options, u.data_limits, u.content_log, NULLIF(u.disabled_at, 0) AS disabled_at \
-         FROM members m JOIN users u ON u.id = m.organisation_id \
-         WHERE m.organisation_id = $1 AND m.user_id = $2 AND u.deleted_at IS NULL",
-    )
+    let ends_at = plan_ends_at("u.id");
+    let row = sqlx::query(sqlx::AssertSqlSafe(format!(
+        "SELECT m.role, u.plan, {ends_at} AS plan_ends_at, u.rates, u.filter_options, u.data_limits, u.content_log, \
+         NULLIF(u.disabled_at, 0) AS disabled_at FROM members m JOIN users u ON u.id = m.organisation_id \
+         WHERE m.organisation_id = $1 AND m.user_id = $2 AND u.deleted_at IS NULL"
+    )))
     .bind(organisation_id)
     .bind(user_id)
     .fetch_optional(core.database.reader())
@@ -63,7 +66,7 @@ pub async fn require(
         let role = read_role(&row.try_get::<String, _>("role")?)?;
         let membership = Membership {
             role,
-            plan: row.try_get("plan")?,
+            plan: StoredPlan::read(&row)?,
             rates: PartRates::read(row.try_get("rates")?)?,
             filter_options: FilterOptions::read(row.try_get("filter_options")?)?,
             data_limits: DataLimits::read(row.try_get("data_limits")?)?,

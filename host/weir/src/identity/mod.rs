@@ -54,6 +54,7 @@ pub mod service_token;
 pub mod settings;
 pub mod sign_in;
 pub mod store;
+pub mod stored_plan;
 pub mod users;
 pub mod verifiers;
 pub mod web_session;

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use serde::Deserialize;
 
+use weir_ledger::Plan;
 use weir_storage::cache::Rate;
 
 /// Requests per minute: `[rate_limits]`. In development mode, each is 6,000 unless set: a developer's own machine needs
@@ -25,11 +26,11 @@ const DEVELOPMENT: NonZeroU32 = NonZeroU32::new(6_000).expect("not zero");
 
 impl RateLimits {
     /// A user's rate by plan.
-    pub fn of_plan(&self, plan: &str, is_dev: bool) -> Rate {
+    pub fn of_plan(&self, plan: Plan, is_dev: bool) -> Rate {
         match plan {
-            "pro" => rate(self.pro, 1_000, is_dev),
-            "guru" => rate(self.guru, 300, is_dev),
-            _ => rate(self.free, 60, is_dev),
+            Plan::Pro => rate(self.pro, 1_000, is_dev),
+            Plan::Guru => rate(self.guru, 300, is_dev),
+            Plan::Free => rate(self.free, 60, is_dev),
         }
     }
 

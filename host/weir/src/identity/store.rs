@@ -10,8 +10,10 @@ use super::filter_options::{CallerFilterOptions, FilterOptions};
 use super::part_rates::{PartRate, PartRates, parts_of};
 use super::pepper::{Pepper, Peppers};
 use super::roles::Role;
+use super::stored_plan::StoredPlan;
 use crate::content_log::ContentLogChoice;
 use crate::limits::data::{CallerDataLimits, DataLimits};
+use weir_ledger::plans::plan_ends_at;
 use weir_ledger::{BudgetPart, BudgetState, Budgets, Credits, Plan};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
@@ -23,8 +25,8 @@ use weir_storage::ids::{self, Hex};
 pub struct User {
     /// The user's id, `usr_…`.
     pub id: String,
-    /// The plan: free, guru or pro.
-    pub plan: String,
+    /// The plan.
+    pub plan: StoredPlan,
     /// The e-mail address, verified by the issuer, in lower case.
     pub email: Option<String>,
     /// The rates of the parts of the personal account.
@@ -93,10 +95,11 @@ pub async fn find_web_user(
     issuer: &str,
     subject: &str,
 ) -> sqlx::Result<Option<User>> {
-    let row = sqlx::query(
-        "SELECT id, plan, email, rates, filter_options, admin_since, disabled_at, created_at FROM users \
-         WHERE issuer = $1 AND subject = $2",
-    )
+    let ends_at = plan_ends_at("users.id");
+    let row = sqlx::query(sqlx::AssertSqlSafe(format!(
+        "SELECT id, plan, {ends_at} AS plan_ends_at, email, rates, filter_options, admin_since, disabled_at, created_at \
+         FROM users WHERE issuer = $1 AND subject = $2"
+    )))
     .bind(issuer)
     .bind(subject)
     .fetch_optional(pool)
@@ -106,10 +109,11 @@ pub async fn find_web_user(
 
 /// Returns the user with an id.
 pub async fn find_user(database: &Database, user_id: &str) -> sqlx::Result<Option<User>> {
-    let row = sqlx::query(
-        "SELECT id, plan, email, rates, filter_options, admin_since, NULLIF(disabled_at, 0) AS disabled_at, created_at \
-         FROM users WHERE id = $1",
-    )
+    let ends_at = plan_ends_at("users.id");
+    let row = sqlx::query(sqlx::AssertSqlSafe(format!(
+        "SELECT id, plan, {ends_at} AS plan_ends_at, email, rates, filter_options, admin_since, \
+         NULLIF(disabled_at, 0) AS disabled_at, created_at FROM users WHERE id = $1"
+    )))
     .bind(user_id)
     .fetch_optional(database.reader())
     .await?;
@@ -117,16 +121,16 @@ pub async fn find_user(database: &Database, user_id: &str) -> sqlx::Result<Optio
 }
 
 /// Returns the current plan of a user; the free plan if the user does not exist.
-pub async fn plan_of(database: &Database, user_id: &str) -> sqlx::Result<Plan> {
+pub async fn plan_of(database: &Database, user_id: &str, now: Millis) -> sqlx::Result<Plan> {
     let user = find_user(database, user_id).await?;
-    Ok(user.map_or_else(Plan::default, |user| plan_named(&user.plan)))
+    Ok(user.map_or_else(Plan::default, |user| user.plan.at(now)))
 }
 
 fn read_user(row: &AnyRow) -> sqlx::Result<User> {
     let time = |column| Ok::<_, sqlx::Error>(row.try_get::<Option<i64>, _>(column)?.map(Millis));
     Ok(User {
         id: row.try_get("id")?,
-        plan: row.try_get("plan")?,
+        plan: StoredPlan::read(row)?,
         email: row.try_get("email")?,
         rates: PartRates::read(row.try_get("rates")?)?,
         filter_options: FilterOptions::read(row.try_get("filter_options")?)?,
@@ -260,11 +264,12 @@ pub async fn find_keys(
     };
     let text = format!(
         "SELECT k.id, k.user_id, k.holder_id, k.project_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, \
-         k.models, u.plan, u.rates, u.deleted_at, {OPTIONS}, \
+         k.models, u.plan, {} AS plan_ends_at, u.rates, u.deleted_at, {OPTIONS}, \
          m.role, COALESCE(NULLIF(u.disabled_at, 0), h.disabled_at) AS user_disabled_at \
          FROM api_keys k JOIN users u ON u.id = k.user_id LEFT JOIN users h ON h.id = k.holder_id \
          LEFT JOIN members m ON m.organisation_id = k.user_id AND m.user_id = k.holder_id \
-         WHERE k.id IN ({among})"
+         WHERE k.id IN ({among})",
+        plan_ends_at("u.id")
     );
     let rows = sqlx::query(sqlx::AssertSqlSafe(text))
         .bind(serde_json::json!(ids).to_string())
@@ -296,7 +301,7 @@ pub async fn find_keys(
             role,
             project_id,
             rates,
-            plan: row.try_get("plan")?,
+            plan: StoredPlan::read(row)?,
             hash: row.try_get("hash")?,
             pepper_version: row.try_get("pepper_version")?,
             expires_at: Millis(row.try_get("expires_at")?),
@@ -979,9 +984,4 @@ async fn keep_hash(
     .execute(transaction)
     .await
     .map(drop)
-}
-
-/// A user's plan. Unknown plans of a later version count as the free plan.
-pub(super) fn plan_named(name: &str) -> Plan {
-    name.parse().unwrap_or_default()
 }

@@ -178,7 +178,7 @@ pub async fn require(core: &Core, user_id: &str) -> Result<Plan, ApiError> {
             Err(ApiError::new(ErrorCode::UnknownUser, "No user has this id.").with_param("user_id"))
         }
         Some(user) if user.disabled_at.is_some() => Err(user_disabled().with_param("user_id")),
-        Some(user) => Ok(store::plan_named(&user.plan)),
+        Some(user) => Ok(user.plan.at(core.clock.now())),
     }
 }
 

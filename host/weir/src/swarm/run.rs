@@ -340,7 +340,12 @@ impl ActiveRun<'_> {
         }
         let request = self.parts.store.request(&self.run.id).await;
         let request = request.map_err(LeaseError::from)?;
-        let plan = plan_of(&self.parts.database, &self.run.user_id).await;
+        let plan = plan_of(
+            &self.parts.database,
+            &self.run.user_id,
+            self.parts.ledger.now(),
+        )
+        .await;
         let plan = plan.map_err(LeaseError::from)?;
         let mut agents = request.agents.iter();
         Ok(agents.any(|agent| !catalog.is_in_plan(plan, &agent.model)))

@@ -67,9 +67,13 @@ impl AgentLoop<'_, '_> {
         let plan = match self.agent.integrations.is_empty() {
             // No other case needs the plan.
             true => Plan::default(),
-            false => plan_of(&self.running.parts.database, &run.user_id)
-                .await
-                .map_err(LeaseError::from)?,
+            false => plan_of(
+                &self.running.parts.database,
+                &run.user_id,
+                self.running.parts.ledger.now(),
+            )
+            .await
+            .map_err(LeaseError::from)?,
         };
         let calling = self.running.calling;
         let _calling = calling.lock().await;

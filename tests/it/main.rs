@@ -124,6 +124,7 @@ mod sign_in;
 mod snippets;
 mod splits;
 mod statements;
+mod stored_work;
 mod stores;
 mod stream_pace;
 mod stream_plain;

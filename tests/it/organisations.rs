@@ -24,15 +24,15 @@ use crate::swarms::{agent, ended, swarm};
 const START: &str = "2026-03-04T05:30:00Z";
 
 /// An organisation with its owner.
-struct Organisation<'a> {
+pub(crate) struct Organisation<'a> {
     gateway: &'a Gateway,
-    id: String,
-    owner: Client,
+    pub(crate) id: String,
+    pub(crate) owner: Client,
 }
 
 impl<'a> Organisation<'a> {
     /// An organisation of the web user `owner`, with credits.
-    async fn new(gateway: &'a Gateway, owner: &str, credits: u32) -> Self {
+    pub(crate) async fn new(gateway: &'a Gateway, owner: &str, credits: u32) -> Self {
         let owner = gateway.web(owner);
         let made = owner
             .post("/organisations", &json!({ "name": "Acme" }))
@@ -45,19 +45,19 @@ impl<'a> Organisation<'a> {
         Self { gateway, id, owner }
     }
 
-    fn path(&self, rest: &str) -> String {
+    pub(crate) fn path(&self, rest: &str) -> String {
         format!("/organisations/{}{rest}", self.id)
     }
 
     /// A web user who acts for the organisation.
-    fn acting(&self, user: &str) -> Client {
+    pub(crate) fn acting(&self, user: &str) -> Client {
         self.gateway
             .web(user)
             .with_header("x-weir-account", &self.id)
     }
 
     /// Makes a web user a member with a role, by an invitation. Returns the user's id.
-    async fn join(&self, user: &str, role: &str) -> String {
+    pub(crate) async fn join(&self, user: &str, role: &str) -> String {
         let code = self.invite(&format!("{user}@example.com"), role).await;
         let joined = self
             .gateway
@@ -73,7 +73,7 @@ impl<'a> Organisation<'a> {
     }
 
     /// Invites an address. Returns the invitation's code.
-    async fn invite(&self, email: &str, role: &str) -> String {
+    pub(crate) async fn invite(&self, email: &str, role: &str) -> String {
         let body = json!({ "email": email, "role": role });
         let invited = self.owner.post(&self.path("/invitations"), &body).await;
         assert_eq!(invited.status, 201, "{}", invited.text());
@@ -81,7 +81,7 @@ impl<'a> Organisation<'a> {
     }
 
     /// A key of a member in the organisation: the client with it, and its id.
-    async fn key(&self, user: &str, body: Value) -> (Client, String) {
+    pub(crate) async fn key(&self, user: &str, body: Value) -> (Client, String) {
         let made = self.acting(user).post("/api-keys", &body).await;
         assert_eq!(made.status, 201, "{}", made.text());
         let made = made.json();
@@ -100,21 +100,21 @@ impl<'a> Organisation<'a> {
     }
 }
 
-fn text(json: &Value, field: &str) -> String {
+pub(crate) fn text(json: &Value, field: &str) -> String {
     json[field]
         .as_str()
         .unwrap_or_else(|| panic!("{field} in {json}"))
         .to_owned()
 }
 
-async fn put(client: &Client, path: &str, body: &Value) -> Answer {
+pub(crate) async fn put(client: &Client, path: &str, body: &Value) -> Answer {
     let body = Bytes::from(body.to_string());
     client
         .send(Method::PUT, path, Some("application/json"), body)
         .await
 }
 
-async fn patch(client: &Client, path: &str, body: &Value) -> Answer {
+pub(crate) async fn patch(client: &Client, path: &str, body: &Value) -> Answer {
     let body = Bytes::from(body.to_string());
     client
         .send(Method::PATCH, path, Some("application/json"), body)

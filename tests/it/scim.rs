@@ -11,10 +11,10 @@ use weir::identity::store::{self, KeyCreation, KeyOwner};
 use crate::sdk;
 use crate::sign_in::{ScriptedIssuer, Tab, account, signing_in_at, started, user};
 
-const TOKEN: &str = "directory-token-0123456789abcdefghij";
+pub(crate) const TOKEN: &str = "directory-token-0123456789abcdefghij";
 
 /// A setting with a token. The gateway reads the file at its start, so it must outlive this function.
-fn scim_token(token: &str) -> String {
+pub(crate) fn scim_token(token: &str) -> String {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let (_, path) = file.keep().expect("a kept file");
     std::fs::write(&path, token).expect("it can be written");
@@ -22,10 +22,10 @@ fn scim_token(token: &str) -> String {
 }
 
 /// A client of a directory.
-struct Directory(Client);
+pub(crate) struct Directory(Client);
 
 impl Directory {
-    fn of(gateway: &Gateway) -> Self {
+    pub(crate) fn of(gateway: &Gateway) -> Self {
         Self::with_token(gateway, TOKEN)
     }
 
@@ -54,12 +54,12 @@ impl Directory {
         id
     }
 
-    async fn create_user(&self, name: &str, external_id: &str) -> String {
+    pub(crate) async fn create_user(&self, name: &str, external_id: &str) -> String {
         let user = json!({ "userName": name, "externalId": external_id });
         self.create("/Users", &user).await
     }
 
-    async fn create_group(&self, name: &str, members: &[&str]) -> String {
+    pub(crate) async fn create_group(&self, name: &str, members: &[&str]) -> String {
         let members = members.iter().map(|id| json!({ "value": id }));
         let members: Vec<_> = members.collect();
         let group = json!({ "displayName": name, "members": members });
@@ -74,7 +74,7 @@ impl Directory {
         self.send(Method::PATCH, path, &body).await
     }
 
-    async fn set_active(&self, id: &str, active: Value) {
+    pub(crate) async fn set_active(&self, id: &str, active: Value) {
         let operation = json!({ "op": "replace", "path": "active", "value": active });
         let patched = self.patch(&format!("/Users/{id}"), operation).await;
         assert_eq!(patched.status, 200, "{}", patched.text());

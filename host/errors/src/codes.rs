@@ -139,7 +139,7 @@ codes! {
         "The invitation is unknown, used, revoked or expired.",
         "Ask for a new invitation.";
     KeyEnded, FORBIDDEN, "KEY_ENDED",
-        "The API key of a task or swarm expired or was revoked.",
+        "The API key of a task or swarm expired or was revoked, its project was archived, or its user left.",
         "Replace the definition of the task with another key.";
     KeyLimitReached, TOO_MANY_REQUESTS, "KEY_LIMIT_REACHED",
         "The user has 10 active keys, or created 100 keys today.",

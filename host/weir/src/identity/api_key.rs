@@ -13,6 +13,7 @@ use sha2::Sha256;
 use super::filter_options::CallerFilterOptions;
 use super::part_rates::PartRates;
 use super::pepper::{Pepper, Peppers};
+use super::principal::{Principal, PrincipalRefusal};
 use super::roles::Role;
 use super::stored_plan::StoredPlan;
 use crate::content_log::ContentLogChoice;
@@ -163,12 +164,16 @@ pub enum KeyVerdict {
 impl StoredKey {
     /// Whether the key is active and its user enabled.
     pub fn works(&self, now: Millis) -> bool {
-        !self.has_ended(now) && self.user_disabled_at.is_none()
+        self.principal(now).may_act().is_ok()
     }
 
-    /// Whether the key expired or was revoked.
-    pub fn has_ended(&self, now: Millis) -> bool {
-        self.disabled_at.is_some() || now >= self.expires_at
+    /// Returns the state of the key's principal.
+    pub fn principal(&self, now: Millis) -> Principal {
+        Principal {
+            role: self.role,
+            is_disabled: self.user_disabled_at.is_some(),
+            has_ended: self.disabled_at.is_some() || now >= self.expires_at,
+        }
     }
 
     /// Checks a presented key. The duration does not depend on the position of a difference.
@@ -176,13 +181,12 @@ impl StoredKey {
         let pepper = peppers.of_version(self.pepper_version);
         let is_same = |pepper: &Pepper| key.mac(&pepper.key).verify_slice(&self.hash).is_ok();
         if !pepper.is_some_and(is_same) {
-            KeyVerdict::Forged
-        } else if self.has_ended(now) {
-            KeyVerdict::Ended
-        } else if self.user_disabled_at.is_some() {
-            KeyVerdict::UserDisabled
-        } else {
-            KeyVerdict::Good
+            return KeyVerdict::Forged;
+        }
+        match self.principal(now).may_act() {
+            Ok(()) => KeyVerdict::Good,
+            Err(PrincipalRefusal::Disabled) => KeyVerdict::UserDisabled,
+            Err(_) => KeyVerdict::Ended,
         }
     }
 }

@@ -265,8 +265,9 @@ pub async fn find_keys(
     let text = format!(
         "SELECT k.id, k.user_id, k.holder_id, k.project_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, \
          k.models, u.plan, {} AS plan_ends_at, u.rates, u.deleted_at, {OPTIONS}, \
-         m.role, COALESCE(NULLIF(u.disabled_at, 0), h.disabled_at) AS user_disabled_at \
+         m.role, p.archived_at, COALESCE(NULLIF(u.disabled_at, 0), h.disabled_at) AS user_disabled_at \
          FROM api_keys k JOIN users u ON u.id = k.user_id LEFT JOIN users h ON h.id = k.holder_id \
+         LEFT JOIN projects p ON p.id = k.project_id \
          LEFT JOIN members m ON m.organisation_id = k.user_id AND m.user_id = k.holder_id \
          WHERE k.id IN ({among})",
         plan_ends_at("u.id")
@@ -283,7 +284,7 @@ pub async fn find_keys(
         let account_id: String = row.try_get("user_id")?;
         let holder_id: Option<String> = row.try_get("holder_id")?;
         let role: Option<String> = row.try_get("role")?;
-        // A key ends with its holder's membership, and with its organisation.
+        // A key ends with its holder's membership, its project and its organisation.
         let (role, ended) = match (&holder_id, role) {
             (None, _) => (Role::Owner, None),
             (Some(_), Some(role)) => (read_role(&role)?, time(row, "deleted_at")?),
@@ -305,7 +306,9 @@ pub async fn find_keys(
             hash: row.try_get("hash")?,
             pepper_version: row.try_get("pepper_version")?,
             expires_at: Millis(row.try_get("expires_at")?),
-            disabled_at: time(row, "disabled_at")?.or(ended),
+            disabled_at: time(row, "disabled_at")?
+                .or(ended)
+                .or(time(row, "archived_at")?),
             user_disabled_at: time(row, "user_disabled_at")?,
             models: read_models(row)?,
             filter_options: read_filter_options(row)?,
@@ -315,17 +318,6 @@ pub async fn find_keys(
         Ok((id, key))
     };
     rows.iter().map(read).collect()
-}
-
-/// Returns the models of an active key, all if empty; `None` if the key expired, was revoked, or is unknown.
-pub async fn models_of_working_key(
-    database: &Database,
-    key_id: &str,
-    now: Millis,
-) -> sqlx::Result<Option<Vec<String>>> {
-    let stored = find_key(database, key_id).await?;
-    let working = stored.filter(|stored| !stored.has_ended(now));
-    Ok(working.map(|stored| stored.models))
 }
 
 /// Locks the row of a user, an organisation or a service account until the end of a transaction, so that concurrent

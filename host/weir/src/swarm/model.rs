@@ -91,6 +91,13 @@ pub enum ModelCallError {
         /// The API's `Retry-After`.
         after: Option<Duration>,
     },
+    /// The swarm's principal may not use models any more.
+    Refused {
+        /// The error's code.
+        code: String,
+        /// The reason, for the swarm's user.
+        why: String,
+    },
     /// The call was refused or failed permanently. The text is for the swarm's user.
     Failed(String),
     /// The deadline has passed.
@@ -262,6 +269,10 @@ fn judge(status: StatusCode, after: Option<Duration>, body: &[u8]) -> CallReacti
         }),
         "SWARM_HOLD_ENDED" => CallReaction::End(ModelCallError::NoHold),
         "SWARM_FENCED" => CallReaction::End(ModelCallError::Fenced),
+        "KEY_ENDED" | "USER_DISABLED" | "FORBIDDEN" => CallReaction::End(ModelCallError::Refused {
+            code: error.code,
+            why: error.message,
+        }),
         // The API is busy or unavailable. Nothing was charged, or the charge follows: the key identifies it.
         "OVERLOADED"
         | "TOO_MANY_AT_ONCE"

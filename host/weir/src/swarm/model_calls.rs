@@ -13,7 +13,8 @@ use super::Swarms;
 use super::model::FENCE;
 use super::store::SwarmRun;
 use crate::context::RequestContext;
-use crate::identity::limits::{self, key_among};
+use crate::identity::limits::key_among;
+use crate::identity::model_grant::{ModelGrant, find_grant};
 use crate::identity::part_rates::PartRates;
 use crate::identity::service::{ServiceCaller, ServiceScope};
 use crate::identity::{store, users};
@@ -50,20 +51,24 @@ pub async fn create_agent_completion(
     let mut call = dialect::read_own(&body.bytes)?;
     call.needs_tools = true;
     let mut key = key.with_body(&body.bytes);
-    let (mut publisher, mut models) = (None, Vec::new());
-    let payer = match take_id(&mut call, "execution_id")? {
+    let mut publisher = None;
+    let (payer, ModelGrant { plan, models }) = match take_id(&mut call, "execution_id")? {
         Some(id) => {
             let step = take_step(&mut call)?;
             let run = find_run(&swarms, &id, &headers).await?;
             let deltas = &swarms.deltas;
             publisher = step.and_then(|step| deltas.publisher(&run.id, run.last_event, step));
             key = key.map(IdempotentRequest::keeping_long_answers);
-            models = models_of(&swarms, &run).await?;
-            payer_of(run)
+            let grant = grant_of(&swarms, &run).await?;
+            (payer_of(run), grant)
         }
-        None => take_payer(&mut call)?,
+        None => {
+            let payer = take_payer(&mut call)?;
+            let plan = users::require(&swarms.inference, &payer.account.0).await?;
+            let models = Vec::new();
+            (payer, ModelGrant { plan, models })
+        }
     };
-    let plan = users::require(&swarms.inference, &payer.account.0).await?;
     let member = payer.parts.iter().find_map(|part| match part {
         BudgetPart::Member(user_id) => Some(&**user_id),
         _ => None,
@@ -127,17 +132,13 @@ async fn find_run(swarms: &Swarms, id: &str, headers: &HeaderMap) -> Result<Swar
     Ok(run)
 }
 
-/// Returns the models that a swarm's calls may use, by the current state of the swarm's key. A filter may route a call
-/// to another model than the one checked at acceptance.
-///
-/// The executor checks the key before each step; a charged response is replayed in any case.
-async fn models_of(swarms: &Swarms, run: &SwarmRun) -> Result<Vec<String>, ApiError> {
-    let Some(key_id) = key_among(&run.parts) else {
-        return Ok(Vec::new());
-    };
-    let key = store::find_key(&swarms.inference.database, key_id).await;
-    let key = key.map_err(|error| ApiError::of_database(&error, "about a swarm's key"))?;
-    key.map(|key| key.models).ok_or_else(limits::key_ended)
+/// Returns the current rights of a swarm's principal. A filter may route a call to another model than the one checked at
+/// acceptance, and the principal may have lost their rights since the executor's check.
+async fn grant_of(swarms: &Swarms, run: &SwarmRun) -> Result<ModelGrant, ApiError> {
+    let core = &swarms.inference;
+    let found = find_grant(&core.database, &run.user_id, &run.parts, core.clock.now()).await;
+    let grant = found.map_err(|error| ApiError::of_database(&error, "about a swarm's user"))?;
+    Ok(grant?)
 }
 
 /// Returns the payer of a swarm's call.

@@ -9,7 +9,7 @@ use weir_storage::clock::Millis;
 
 use super::TaskParts;
 use super::store::{Cause, MINUTE_MS, StartEnd, StartRefusal, Task, TaskStoreError};
-use crate::identity::{self, limits};
+use crate::identity::{model_grant, store_failed};
 use crate::limits::data::CallerDataLimits;
 use crate::swarm::accept::{self, SwarmPayer};
 use crate::swarm::request::SwarmCaller;
@@ -76,9 +76,10 @@ async fn ask(
     task: &Task,
     claim: &IdempotencyClaim,
 ) -> Result<(SwarmRun, bool), ApiError> {
-    let plan = identity::users::require(&tasks.swarms.inference, &task.user_id).await?;
-    let models =
-        limits::require_working(&tasks.swarms.inference, &task.user_id, &task.parts).await?;
+    let core = &tasks.swarms.inference;
+    let (account, parts) = (&task.user_id, &task.parts);
+    let found = model_grant::find_grant(&core.database, account, parts, core.clock.now()).await;
+    let grant = found.map_err(store_failed)??;
     let (mut request, _) = accept::read(
         &tasks.swarms,
         &task.definition.swarm_body(),
@@ -89,10 +90,10 @@ async fn ask(
     let account = AccountId(task.user_id.clone());
     let payer = SwarmPayer {
         account: &account,
-        account_plan: plan,
-        plan,
+        account_plan: grant.plan,
+        plan: grant.plan,
         parts: task.parts.clone(),
-        models: &models,
+        models: &grant.models,
         data_limits: CallerDataLimits::default(),
     };
     accept::accept(&tasks.swarms, &payer, &request, Some(claim)).await

@@ -10,7 +10,7 @@ use weir_ledger::pricing::{self, UsageBound};
 use weir_sandbox::printable;
 
 use super::journal::JournalEntry;
-use super::state::{ActiveRun, EXHAUSTED, RunHalt, StepBreak, text_of};
+use super::state::{ActiveRun, EXHAUSTED, RunHalt, StepBreak, refused, text_of};
 use crate::inference::deltas::ModelStep;
 use crate::swarm::estimate::LEAST_TOKENS;
 use crate::swarm::model::{ModelAnswer, ModelCall, ModelCallError};
@@ -251,6 +251,9 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
                     // A repeat uses the recorded request.
                     is_noted = true;
                     continue;
+                }
+                Err(ModelCallError::Refused { code, why }) => {
+                    return Err(refused(&code, &why).into());
                 }
                 Err(ModelCallError::Failed(why)) => return Err(IterationEnd::Failed(why)),
                 Err(ModelCallError::Late) => {

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use weir_errors::ApiError;
 use weir_ledger::HoldId;
 
-use super::state::{ActiveRun, RunHalt, StepBreak, stopped};
-use crate::identity::limits::{KEY_ENDED, models_of_stored};
+use super::state::{ActiveRun, RunHalt, StepBreak, refused, stopped};
+use crate::identity::model_grant::find_grant;
 use crate::swarm::record::{AgentResult, SwarmOutcome, SwarmRecord, SwarmStatus};
 use crate::swarm::request::SwarmRequest;
 use crate::swarm::store::{LeaseError, NewStep, StepEnd};
@@ -82,9 +83,10 @@ impl ActiveRun<'_> {
         let is_before_step = matches!(entry, JournalEntry::Look | JournalEntry::Intend(_));
         if is_before_step {
             let (account, parts) = (&self.run.user_id, &self.run.parts);
-            let models = models_of_stored(&self.parts.database, account, parts, now).await;
-            if models.map_err(LeaseError::from)?.is_none() {
-                return Err(stopped(format!("KEY_ENDED: {KEY_ENDED}")));
+            let grant = find_grant(&self.parts.database, account, parts, now).await;
+            if let Err(refusal) = grant.map_err(LeaseError::from)? {
+                let refusal = ApiError::from(refusal);
+                return Err(refused(refusal.code(), refusal.message()));
             }
         }
         let mut write = self.lease.begin(&self.parts.store, now).await?;

@@ -114,6 +114,11 @@ pub(super) fn stopped(why: String) -> StepBreak {
     StepBreak::Halt(RunHalt::Stopped(why))
 }
 
+/// Ends the run because its principal may not use models any more.
+pub(super) fn refused(code: &str, message: &str) -> StepBreak {
+    stopped(format!("{code}: {message}"))
+}
+
 /// Ends the run because the budget is exhausted.
 pub(super) fn exhausted() -> StepBreak {
     stopped(EXHAUSTED.to_owned())

@@ -381,6 +381,172 @@ async fn an_organisation_always_has_an_owner_and_only_owners_name_owners() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn service_accounts_are_members_or_viewers() {
+    on_each_database(
+        START,
+        |builder| builder,
+        async |gateway, _| {
+            let acme = Organisation::new(&gateway, "olivia", 0).await;
+            let body = json!({ "name": "ci" });
+            let robot = acme
+                .owner
+                .post(&acme.path("/service-accounts"), &body)
+                .await;
+            let robot = text(&robot.json(), "user_id");
+            let member = acme.path(&format!("/members/{robot}"));
+            for role in Role::ALL {
+                let changed = patch(&acme.owner, &member, &json!({ "role": role })).await;
+                match role {
+                    Role::Member | Role::Viewer => assert_eq!(changed.status, 200, "{role:?}"),
+                    _ => assert_eq!(changed.error(400, "INVALID_REQUEST")["param"], "role"),
+                }
+                // The database refuses the role of another writer, too.
+                let written = sqlx::query("UPDATE members SET role = $1 WHERE user_id = $2")
+                    .bind(role.name())
+                    .bind(&robot)
+                    .execute(gateway.app().database.writer())
+                    .await;
+                assert_eq!(written.is_ok(), role >= Role::Member, "{role:?}");
+            }
+            let transfer = json!({ "user_id": robot });
+            let refused = acme.owner.post(&acme.path("/transfer"), &transfer).await;
+            refused.error(404, "NOT_FOUND");
+            let olivia = gateway.web_user_id("olivia").await;
+            let leave = acme
+                .owner
+                .delete(&acme.path(&format!("/members/{olivia}")))
+                .await;
+            leave.error(409, "LAST_OWNER");
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_enabled_owner_keeps_the_role() {
+    on_each_database(
+        START,
+        |builder| builder,
+        async |gateway, _| {
+            let acme = Organisation::new(&gateway, "olivia", 0).await;
+            let olivia = gateway.web_user_id("olivia").await;
+            let ada = acme.join("ada", "admin").await;
+            let max = acme.join("max", "member").await;
+            let member = |id: &str| acme.path(&format!("/members/{id}"));
+            let role = |role: &str| json!({ "role": role });
+            let named = patch(&acme.owner, &member(&ada), &role("owner")).await;
+            assert_eq!(named.status, 200, "{}", named.text());
+            let admin = gateway.admin("root").await;
+            let operator = async |user: &str, act: &str| {
+                let done = admin
+                    .post(&format!("/admin/users/{user}/{act}"), &json!({}))
+                    .await;
+                assert!(done.status.is_success(), "{}", done.text());
+            };
+            operator(&ada, "disable").await;
+            let left = acme.owner.delete(&member(&olivia)).await;
+            left.error(409, "LAST_OWNER");
+            let demoted = patch(&acme.owner, &member(&olivia), &role("member")).await;
+            demoted.error(409, "LAST_OWNER");
+            let to_ada = json!({ "user_id": ada });
+            let transferred = acme.owner.post(&acme.path("/transfer"), &to_ada).await;
+            transferred.error(409, "LAST_OWNER");
+            let confirmed = Bytes::from(json!({ "confirm": olivia }).to_string());
+            let json = Some("application/json");
+            let erased = acme
+                .owner
+                .send(Method::DELETE, "/users/me", json, confirmed)
+                .await;
+            erased.error(409, "LAST_OWNER");
+
+            // An operator's decision stands, and the others work on.
+            operator(&olivia, "disable").await;
+            acme.owner
+                .get(&acme.path(""))
+                .await
+                .error(403, "USER_DISABLED");
+            let (by_max, _) = acme.key("max", json!({})).await;
+            assert_eq!(by_max.get("/models").await.status, 200);
+            let left = gateway.web("max").delete(&member(&max)).await;
+            assert_eq!(left.status, 204, "{}", left.text());
+            for owner in [&ada, &olivia] {
+                operator(owner, "enable").await;
+            }
+            assert_eq!(acme.owner.delete(&member(&olivia)).await.status, 204);
+        },
+    )
+    .await;
+}
+
+/// The migration mends the roles that earlier releases allowed, so that a node starts.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_migration_mends_roles_of_service_accounts() {
+    let migration = "0046_restrict_roles_of_service_accounts.sql";
+    let migrations = concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/sqlite/");
+    let migration = std::fs::read_to_string(format!("{migrations}{migration}"));
+    let migration = migration.expect("a migration");
+    on_each_database(
+        START,
+        |builder| builder,
+        async |gateway, _| {
+            let acme = Organisation::new(&gateway, "olivia", 0).await;
+            let (ada, bob) = (
+                acme.join("ada", "admin").await,
+                acme.join("bob", "admin").await,
+            );
+            let mut robots = Vec::new();
+            for name in ["owner", "admin", "billing", "viewer"] {
+                let made = acme
+                    .owner
+                    .post(&acme.path("/service-accounts"), &json!({ "name": name }))
+                    .await;
+                robots.push((text(&made.json(), "user_id"), name));
+            }
+            let olivia = gateway.web_user_id("olivia").await;
+            let database = &gateway.app().database;
+            let run = async |sql: String| {
+                let done = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.clone()))
+                    .execute(database.writer())
+                    .await;
+                done.unwrap_or_else(|error| panic!("{sql}: {error}"));
+            };
+            run("ALTER TABLE members DROP COLUMN kind".to_owned()).await;
+            for (robot, role) in &robots {
+                run(format!(
+                    "UPDATE members SET role = '{role}' WHERE user_id = '{robot}'"
+                ))
+                .await;
+            }
+            run(format!("DELETE FROM members WHERE user_id = '{olivia}'")).await;
+            run(format!(
+                "UPDATE members SET created_at = 0 WHERE user_id = '{bob}'"
+            ))
+            .await;
+            run(migration.clone()).await;
+            let role_of = async |user: &str| {
+                let role: String =
+                    sqlx::query_scalar("SELECT role FROM members WHERE user_id = $1")
+                        .bind(user.to_owned())
+                        .fetch_one(database.reader())
+                        .await
+                        .expect("a member");
+                role
+            };
+            let mut roles = Vec::new();
+            for (robot, _) in &robots {
+                roles.push(role_of(robot).await);
+            }
+            assert_eq!(roles, ["member", "member", "viewer", "viewer"]);
+            assert_eq!(
+                (role_of(&bob).await, role_of(&ada).await),
+                ("owner".into(), "admin".into())
+            );
+        },
+    )
+    .await;
+}
+
 /// The endpoints that people and keys use for an account.
 fn is_of_accounts(name: &str, path: &str) -> bool {
     const OTHERS: [&str; 10] = [

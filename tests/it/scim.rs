@@ -314,6 +314,58 @@ async fn keys_end_with_the_directorys_user_and_groups_on_all_nodes_at_once() {
     assert_eq!(statuses(&personal).await, [403, 403]);
 }
 
+#[tokio::test]
+async fn groups_never_take_the_last_enabled_owner() {
+    let issuer = ScriptedIssuer::start(json!({})).await;
+    let roles = "roles = [{ group = \"bosses\", organisation = \"org_a\", role = \"owner\" }]";
+    let settings = issuer.settings(&format!("{}{roles}", scim_token(TOKEN)));
+    for postgres in [None, Some(Postgres::shared().create_database().await)] {
+        let builder = Gateway::builder().tables(&settings);
+        let builder = match &postgres {
+            None => builder,
+            Some(url) => builder.postgres(url),
+        };
+        let gateway = builder.start().await;
+        let database = &gateway.app().database;
+        let organisation =
+            "INSERT INTO users (id, created_at, kind) VALUES ('org_a', 1, 'organisation')";
+        let made = sqlx::query(organisation).execute(database.writer()).await;
+        made.expect("a row");
+        let directory = Directory::of(&gateway);
+        let ann = directory.create_user("ann", "ann").await;
+        let bob = directory.create_user("bob", "bob").await;
+        let group = directory.create_group("bosses", &[&ann, &bob]).await;
+        let owners = async || {
+            let owners: Vec<String> = sqlx::query_scalar(
+                "SELECT user_id FROM members WHERE role = 'owner' ORDER BY created_at, user_id",
+            )
+            .fetch_all(database.reader())
+            .await
+            .expect("an answer");
+            owners
+        };
+        assert_eq!(owners().await.len(), 2);
+        // A directory may disable an owner; the other one is then the last.
+        directory.set_active(&bob, json!(false)).await;
+        let remove = async |id: &str| {
+            let removal = json!({ "op": "remove", "path": "members", "value": [{ "value": id }] });
+            let removed = directory.patch(&format!("/Groups/{group}"), removal).await;
+            assert_eq!(removed.status, 200, "{}", removed.text());
+        };
+        remove(&ann).await;
+        assert!(owners().await.contains(&ann), "the last enabled owner");
+        remove(&bob).await;
+        assert_eq!(owners().await, [ann.clone()]);
+        // Without an enabled owner, the group names a new one.
+        directory.set_active(&ann, json!(false)).await;
+        let eve = directory.create_user("eve", "eve").await;
+        let added = json!({ "op": "add", "path": "members", "value": [{ "value": eve }] });
+        let added = directory.patch(&format!("/Groups/{group}"), added).await;
+        assert_eq!(added.status, 200, "{}", added.text());
+        assert!(owners().await.contains(&eve));
+    }
+}
+
 /// All endpoints, with an id in each place.
 const ENDPOINTS: [(Method, &str); 16] = [
     (Method::GET, "/ServiceProviderConfig"),

@@ -145,7 +145,7 @@ codes! {
         "The user has 10 active keys, or created 100 keys today.",
         "Revoke a key, or wait until tomorrow.";
     LastOwner, CONFLICT, "LAST_OWNER",
-        "The organisation would have no owner.",
+        "The organisation would have no enabled owner.",
         "Transfer the ownership first.";
     LedgerBusy, SERVICE_UNAVAILABLE, "LEDGER_BUSY",
         "Other nodes hold the needed credits in reserve.",

@@ -2,8 +2,8 @@
 //! whenever the issuer's directory changes them.
 //!
 //! **Invariant:** groups change no role that a person granted. A role that a group granted has [`BY_GROUP`] as its
-//! source, and the column is null for all others. **Invariant:** an organisation keeps its last owner, and the keys of a
-//! member end with the membership, as everywhere else.
+//! source, and the column is null for all others. **Invariant:** an organisation keeps its last enabled owner, and the
+//! keys of a member end with the membership, as everywhere else.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 
 use super::errors::store_failed;
-use super::members::{drop_cached_keys, has_owner, revoke_keys};
+use super::members::{count_owners, drop_cached_keys, revoke_keys};
 use super::roles::Role;
 use super::settings::SignInSettings;
 use super::store::{lock_account, read_role};
@@ -198,8 +198,10 @@ async fn set_role(
         );
         return Ok(false);
     }
+    let before = count_owners(&mut transaction, organisation).await?;
     let changed = sqlx::query(
-        "INSERT INTO members (organisation_id, user_id, role, created_at, granted_by) VALUES ($1, $2, $3, $4, $5) \
+        "INSERT INTO members (organisation_id, user_id, role, created_at, granted_by, kind) \
+         VALUES ($1, $2, $3, $4, $5, (SELECT kind FROM users WHERE id = $2)) \
          ON CONFLICT (organisation_id, user_id) DO UPDATE SET role = excluded.role \
          WHERE members.granted_by = excluded.granted_by",
     )
@@ -210,7 +212,8 @@ async fn set_role(
     .bind(BY_GROUP)
     .execute(&mut transaction)
     .await?;
-    if !has_owner(&mut transaction, organisation).await? {
+    let after = count_owners(&mut transaction, organisation).await?;
+    if before.has_lost_last(after) {
         return Ok(false);
     }
     transaction.commit().await?;
@@ -227,6 +230,7 @@ async fn remove_member(
 ) -> sqlx::Result<bool> {
     let mut transaction = database.begin().await?;
     lock_account(&mut transaction, organisation).await?;
+    let before = count_owners(&mut transaction, organisation).await?;
     let removed = sqlx::query(
         "DELETE FROM members WHERE organisation_id = $1 AND user_id = $2 AND granted_by = $3",
     )
@@ -236,7 +240,8 @@ async fn remove_member(
     .execute(&mut transaction)
     .await?;
     revoke_keys(&mut transaction, organisation, user_id, now).await?;
-    if removed.rows_affected() == 0 || !has_owner(&mut transaction, organisation).await? {
+    let after = count_owners(&mut transaction, organisation).await?;
+    if removed.rows_affected() == 0 || before.has_lost_last(after) {
         return Ok(false);
     }
     transaction.commit().await?;

@@ -132,15 +132,37 @@ pub async fn has_service_account(
     Ok(found.is_some())
 }
 
-/// Returns whether an organisation has an owner, at the end of a change of its members.
-pub async fn has_owner(transaction: &mut Transaction, organisation_id: &str) -> sqlx::Result<bool> {
-    let owners: i64 = sqlx::query_scalar(
-        "SELECT CAST(COUNT(*) AS BIGINT) FROM members WHERE organisation_id = $1 AND role = 'owner'",
+/// The number of people who own an organisation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnerCount {
+    /// All owners.
+    pub all: i64,
+    /// The owners whom neither an operator nor a directory has disabled.
+    pub enabled: i64,
+}
+
+impl OwnerCount {
+    /// Whether a change, which left `after`, took the last owner or the last enabled one.
+    pub const fn has_lost_last(self, after: Self) -> bool {
+        (self.all > 0 && after.all == 0) || (self.enabled > 0 && after.enabled == 0)
+    }
+}
+
+/// Counts the owners of an organisation, before and after a change of its members.
+pub async fn count_owners(
+    transaction: &mut Transaction,
+    organisation_id: &str,
+) -> sqlx::Result<OwnerCount> {
+    let (all, enabled) = sqlx::query_as(
+        "SELECT CAST(COUNT(*) AS BIGINT), \
+         CAST(COALESCE(SUM(CASE WHEN u.disabled_at IS NULL THEN 1 ELSE 0 END), 0) AS BIGINT) \
+         FROM members m JOIN users u ON u.id = m.user_id \
+         WHERE m.organisation_id = $1 AND m.role = 'owner' AND u.kind = 'person'",
     )
     .bind(organisation_id)
     .fetch_one(transaction)
     .await?;
-    Ok(owners > 0)
+    Ok(OwnerCount { all, enabled })
 }
 
 /// Revokes a member's keys in an organisation, with the end of the membership.

@@ -205,6 +205,11 @@ impl Role {
         }
     }
 
+    /// Returns whether a service account may have the role: it only holds keys, so it manages nothing.
+    pub const fn suits_service_accounts(self) -> bool {
+        matches!(self, Self::Member | Self::Viewer)
+    }
+
     /// Refuses a role without a permission.
     ///
     /// # Errors

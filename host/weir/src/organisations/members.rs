@@ -55,6 +55,7 @@ pub async fn list_members(
     request_body = RoleRequest,
     responses(
         (status = 200, body = MemberList),
+        (status = 400, description = "`INVALID_REQUEST`: a service account is a member or a viewer."),
         (status = 403, description = "`FORBIDDEN`: only owners name and change owners."),
         (status = 404, description = "`NOT_FOUND`: the user is not a member."),
         (status = 409, description = "`LAST_OWNER`: an organisation needs an owner."),
@@ -152,9 +153,13 @@ pub(super) fn change_failed(change: MemberChange) -> Result<(), ApiError> {
         MemberChange::Unknown => Err(no_such_member()),
         MemberChange::LastOwner => Err(ApiError::new(
             ErrorCode::LastOwner,
-            "An organisation needs an owner; transfer the ownership first.",
+            "An organisation needs an enabled owner; transfer the ownership first.",
         )
         .with_no_retry()),
+        MemberChange::NotForServices => Err(ApiError::invalid_request(
+            "role",
+            "A service account is a member or a viewer.",
+        )),
     }
 }
 

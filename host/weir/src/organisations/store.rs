@@ -10,7 +10,7 @@ use weir_storage::database::Transaction;
 use weir_storage::ids;
 
 use crate::content_log;
-use crate::identity::members::{has_owner, revoke_keys};
+use crate::identity::members::{OwnerCount, count_owners, revoke_keys};
 use crate::identity::roles::Role;
 use crate::identity::store::{lock_account, read_role};
 use crate::limits::data::DataLimits;
@@ -106,8 +106,10 @@ pub(super) enum MemberChange {
     Done,
     /// The user is not a member.
     Unknown,
-    /// The organisation would have no owner.
+    /// The organisation would have no enabled owner.
     LastOwner,
+    /// A service account may not have the role.
+    NotForServices,
 }
 
 /// The result of the acceptance of an invitation.
@@ -322,6 +324,14 @@ pub(super) async fn set_role(
 ) -> sqlx::Result<MemberChange> {
     let mut transaction = database.begin().await?;
     lock_account(&mut transaction, organisation_id).await?;
+    let kind: Option<String> = sqlx::query_scalar("SELECT kind FROM users WHERE id = $1")
+        .bind(user_id)
+        .fetch_optional(&mut transaction)
+        .await?;
+    if kind.as_deref() == Some("service") && !role.suits_service_accounts() {
+        return Ok(MemberChange::NotForServices);
+    }
+    let before = count_owners(&mut transaction, organisation_id).await?;
     let changed =
         sqlx::query("UPDATE members SET role = $1, granted_by = NULL WHERE organisation_id = $2 AND user_id = $3")
             .bind(role.name())
@@ -329,7 +339,8 @@ pub(super) async fn set_role(
             .bind(user_id)
             .execute(&mut transaction)
             .await?;
-    end_change(transaction, organisation_id, changed.rows_affected()).await
+    let changed = changed.rows_affected();
+    end_change(transaction, organisation_id, before, changed).await
 }
 
 /// Ends a membership, and revokes the member's keys in the organisation.
@@ -341,13 +352,15 @@ pub(super) async fn remove_member(
 ) -> sqlx::Result<MemberChange> {
     let mut transaction = database.begin().await?;
     lock_account(&mut transaction, organisation_id).await?;
+    let before = count_owners(&mut transaction, organisation_id).await?;
     let removed = sqlx::query("DELETE FROM members WHERE organisation_id = $1 AND user_id = $2")
         .bind(organisation_id)
         .bind(user_id)
         .execute(&mut transaction)
         .await?;
     revoke_keys(&mut transaction, organisation_id, user_id, now).await?;
-    end_change(transaction, organisation_id, removed.rows_affected()).await
+    let removed = removed.rows_affected();
+    end_change(transaction, organisation_id, before, removed).await
 }
 
 /// Makes another member the owner; the former owner becomes an administrator.
@@ -359,6 +372,7 @@ pub(super) async fn transfer(
 ) -> sqlx::Result<MemberChange> {
     let mut transaction = database.begin().await?;
     lock_account(&mut transaction, organisation_id).await?;
+    let before = count_owners(&mut transaction, organisation_id).await?;
     let mut changed = 0;
     for (user_id, role) in [(to, Role::Owner), (from, Role::Admin)] {
         let result = sqlx::query(
@@ -373,19 +387,21 @@ pub(super) async fn transfer(
         changed += result.rows_affected();
     }
     let changed = if changed == 2 { 1 } else { 0 };
-    end_change(transaction, organisation_id, changed).await
+    end_change(transaction, organisation_id, before, changed).await
 }
 
-/// Commits a change of members, unless nothing changed or no owner is left.
+/// Commits a change of members, unless nothing changed or no enabled owner is left.
 async fn end_change(
     mut transaction: Transaction,
     organisation_id: &str,
+    before: OwnerCount,
     changed: u64,
 ) -> sqlx::Result<MemberChange> {
     if changed == 0 {
         return Ok(MemberChange::Unknown);
     }
-    if !has_owner(&mut transaction, organisation_id).await? {
+    let after = count_owners(&mut transaction, organisation_id).await?;
+    if before.has_lost_last(after) {
         return Ok(MemberChange::LastOwner);
     }
     transaction.commit().await?;
@@ -693,7 +709,8 @@ async fn insert_member(
     now: Millis,
 ) -> sqlx::Result<()> {
     sqlx::query(
-        "INSERT INTO members (organisation_id, user_id, role, created_at) VALUES ($1, $2, $3, $4)",
+        "INSERT INTO members (organisation_id, user_id, role, created_at, kind) \
+         VALUES ($1, $2, $3, $4, (SELECT kind FROM users WHERE id = $2))",
     )
     .bind(organisation_id)
     .bind(user_id)

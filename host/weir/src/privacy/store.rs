@@ -11,7 +11,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::{SqlDialect, Transaction};
 
-use crate::identity::members::has_owner;
+use crate::identity::members::count_owners;
 use crate::identity::store::lock_account;
 use crate::swarm::store::delete_run;
 
@@ -417,12 +417,14 @@ pub(super) async fn end(
     for (id, name) in owned(&mut transaction, user_id).await? {
         // Concurrent changes of the members wait.
         lock_account(&mut transaction, &id).await?;
+        let before = count_owners(&mut transaction, &id).await?;
         sqlx::query("DELETE FROM members WHERE organisation_id = $1 AND user_id = $2")
             .bind(&id)
             .bind(user_id)
             .execute(&mut transaction)
             .await?;
-        if !has_owner(&mut transaction, &id).await? {
+        let after = count_owners(&mut transaction, &id).await?;
+        if before.has_lost_last(after) {
             let name = name.unwrap_or_default();
             return Ok(EndOfUser::LastOwner { id, name });
         }

@@ -57,7 +57,7 @@ struct Key {
 
 impl Key {
     async fn new(gateway: &Gateway, by: &Client) -> Self {
-        Self::made(gateway, by, &json!({ "name": "k" })).await
+        Self::made(gateway, by, &json!({ "name": "k", "scope": "full" })).await
     }
 
     async fn made(gateway: &Gateway, by: &Client, body: &Value) -> Self {

@@ -71,6 +71,7 @@ mod images;
 mod import_litellm;
 mod key_limits;
 mod key_lookups;
+mod key_scopes;
 mod keys;
 mod kinds;
 mod ledger;

@@ -80,8 +80,12 @@ impl<'a> Organisation<'a> {
         text(&invited.json(), "code")
     }
 
-    /// A key of a member in the organisation: the client with it, and its id.
-    pub(crate) async fn key(&self, user: &str, body: Value) -> (Client, String) {
+    /// A key of a member in the organisation, with the scope `full` unless the body has another: the client with it, and
+    /// its id.
+    pub(crate) async fn key(&self, user: &str, mut body: Value) -> (Client, String) {
+        if body["scope"].is_null() {
+            body["scope"] = json!("full");
+        }
         let made = self.acting(user).post("/api-keys", &body).await;
         assert_eq!(made.status, 201, "{}", made.text());
         let made = made.json();
@@ -548,7 +552,7 @@ async fn the_migration_mends_roles_of_service_accounts() {
 }
 
 /// The endpoints that people and keys use for an account.
-fn is_of_accounts(name: &str, path: &str) -> bool {
+pub(crate) fn is_of_accounts(name: &str, path: &str) -> bool {
     const OTHERS: [&str; 10] = [
         "/admin/",
         "/internal/",
@@ -997,6 +1001,157 @@ async fn swarms_and_tasks_belong_to_the_organisation_and_stop_with_the_membershi
                 .get(&format!("/api/agent/tasks/{task_id}"))
                 .await;
             assert_eq!(shown.status, 200, "{}", shown.text());
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_change_only_their_own_swarms_and_tasks() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat_with_usage("fine", 10, 5));
+    on_each_database(
+        START,
+        |builder| builder.swarms().upstream("scripted", &upstream),
+        async |gateway, _| {
+            let acme = Organisation::new(&gateway, "olivia", 1_000).await;
+            let admin = gateway.admin("root").await;
+            let path = format!("/admin/users/{}/plan", acme.id);
+            let set = admin.post(&path, &json!({ "plan": "pro" })).await;
+            assert_eq!(set.status, 200, "{}", set.text());
+            for (user, role) in [("ada", "admin"), ("ann", "member"), ("max", "member")] {
+                acme.join(user, role).await;
+            }
+            let (max_key, _) = acme.key("max", json!({})).await;
+            let (ann_key, _) = acme.key("ann", json!({})).await;
+            let task = json!({ "name": "t", "agents": [agent("a")] });
+            for author in [acme.acting("ann"), ann_key] {
+                for owner in [author.clone(), acme.acting("ada"), acme.acting("olivia")] {
+                    let started = author.post("/swarms", &swarm(&[agent("a")])).await;
+                    let id = text(&started.json(), "execution_id");
+                    ended(&author, &id).await;
+                    let run = format!("/swarms/{id}");
+                    let made = author.post("/api/agent/tasks", &task).await;
+                    let own = format!("/api/agent/tasks/{}", text(&made.json(), "task_id"));
+                    for other in [acme.acting("max"), max_key.clone()] {
+                        assert_eq!(other.get(&run).await.status, 200);
+                        let cancel = format!("{run}/cancel");
+                        other
+                            .post(&cancel, &json!({}))
+                            .await
+                            .error(403, "FORBIDDEN");
+                        other.delete(&run).await.error(403, "FORBIDDEN");
+                        put(&other, &own, &task).await.error(403, "FORBIDDEN");
+                        other.delete(&own).await.error(403, "FORBIDDEN");
+                    }
+                    assert_eq!(put(&owner, &own, &task).await.status, 200);
+                    assert_eq!(owner.delete(&own).await.status, 204);
+                    assert_eq!(owner.delete(&run).await.status, 204);
+                    author.get(&run).await.error(404, "NOT_FOUND");
+                }
+            }
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_never_loosen_a_limit_that_a_manager_set() {
+    on_each_database(
+        START,
+        |builder| builder,
+        async |gateway, _| {
+            let acme = Organisation::new(&gateway, "olivia", 100).await;
+            acme.join("max", "member").await;
+            let day = |credits: u32| json!([{ "credits": credits, "window": "day" }]);
+            let budgets = |list: Value| json!({ "budgets": list });
+            let rates = |count: u32| json!({ "requests_per_minute": count });
+            let data = |days: u32| json!({ "regions": ["eu"], "max_retention_days": days });
+            let options = |value: &str| json!({ "filter_options": { "policy": value } });
+            // Each limit: the path, none, a loose one, a middle one and a tight one.
+            for (path, none, loose, middle, tight) in [
+                (
+                    "budgets",
+                    budgets(json!([])),
+                    budgets(day(30)),
+                    budgets(day(20)),
+                    budgets(day(10)),
+                ),
+                ("rates", json!({}), rates(30), rates(20), rates(10)),
+                ("data-limits", json!({}), data(30), data(20), data(10)),
+            ] {
+                let (_, key) = acme.key("max", json!({})).await;
+                let path = format!("/api-keys/{key}/{path}");
+                let set =
+                    async |user: &str, limit: &Value| put(&acme.acting(user), &path, limit).await;
+                let done = async |user: &str, limit: &Value| {
+                    let answer = set(user, limit).await;
+                    assert_eq!(answer.status, 200, "{path} {limit}: {}", answer.text());
+                };
+                // Limits of their own.
+                done("max", &tight).await;
+                done("max", &none).await;
+                done("max", &middle).await;
+                // The owner's limit stands, even if it is the same one.
+                done("olivia", &middle).await;
+                for looser in [&loose, &none] {
+                    set("max", looser).await.error(403, "FORBIDDEN");
+                }
+                done("max", &tight).await;
+                set("max", &middle).await.error(403, "FORBIDDEN");
+                done("olivia", &none).await;
+                done("max", &tight).await;
+                done("max", &none).await;
+                let revoked = acme.acting("max").delete(&format!("/api-keys/{key}")).await;
+                assert_eq!(revoked.status, 204);
+            }
+            let (_, key) = acme.key("max", json!({})).await;
+            let path = format!("/api-keys/{key}/filter-options");
+            let none = json!({ "filter_options": {} });
+            assert_eq!(
+                put(&acme.acting("max"), &path, &options("a")).await.status,
+                200
+            );
+            assert_eq!(
+                put(&acme.acting("olivia"), &path, &options("b"))
+                    .await
+                    .status,
+                200
+            );
+            for other in [&options("a"), &none] {
+                put(&acme.acting("max"), &path, other)
+                    .await
+                    .error(403, "FORBIDDEN");
+            }
+            // An owner sets rates of a key beside those of other parts.
+            let body = json!({ "of": "key", "id": key, "rates": rates(10) });
+            let answer = put(&acme.owner, &acme.path("/rates"), &body).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            let path = format!("/api-keys/{key}/rates");
+            put(&acme.acting("max"), &path, &json!({}))
+                .await
+                .error(403, "FORBIDDEN");
+            // The setter of limits of earlier releases is unknown.
+            let forget = sqlx::query("UPDATE api_keys SET managed_limits = NULL WHERE id = $1");
+            let forgotten = forget
+                .bind(&key)
+                .execute(gateway.app().database.writer())
+                .await;
+            forgotten.expect("an answer");
+            let path = format!("/api-keys/{key}/budgets");
+            assert_eq!(
+                put(&acme.acting("max"), &path, &budgets(day(10)))
+                    .await
+                    .status,
+                200
+            );
+            // The scope, the models and the expiry of a key never change.
+            for path in ["scope", "models", "expires-in-days", "expiry"] {
+                let path = format!("/api-keys/{key}/{path}");
+                put(&acme.acting("max"), &path, &json!({}))
+                    .await
+                    .error(404, "NOT_FOUND");
+            }
         },
     )
     .await;

@@ -92,6 +92,7 @@ const FILL: &[(&str, &str, &str)] = &[
     ("accounts", "top_up_held", "0"),
     ("api_keys", "disabled_at", "i"),
     ("api_keys", "expires_at", "2"),
+    ("api_keys", "scope", "'full'"),
     ("audit_events", "at", "$NOW"),
     ("audit_events", "number", "1000000 + i"),
     ("audit_events", "user_id", "'usr_' || lpad(i::text, 6, '0')"),

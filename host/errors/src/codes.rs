@@ -160,8 +160,8 @@ codes! {
         "The path does not support the method.",
         "Use a method from the `Allow` header.";
     MissingScope, FORBIDDEN, "MISSING_SCOPE",
-        "The service token lacks the required scope.",
-        "Request a token with the scope in the message.";
+        "The service token or the API key lacks the required scope.",
+        "Use a token or a key with the scope in the message.";
     ModelNotAllowed, FORBIDDEN, "MODEL_NOT_ALLOWED",
         "The key may not use this model.",
         "Use a model from `GET /models`.";

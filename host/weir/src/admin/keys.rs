@@ -18,6 +18,7 @@ use crate::content_log::ContentLogChoice;
 use crate::csv_export::{CsvTable, ListPage};
 use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, KeyFilter};
+use crate::identity::scope::KeyScope;
 use crate::identity::store::KeyItem;
 use crate::keys::limits::KeyLimits;
 use crate::limits::data::DataLimits;
@@ -47,6 +48,9 @@ pub struct AdminKeyItem {
     pub expires_at: String,
     /// `active`, `expired` or `revoked`.
     pub state: String,
+    /// The endpoints that the key may use.
+    #[serde(default)]
+    pub scope: KeyScope,
     /// The models that the key may use; null if it may use all.
     #[serde(default)]
     pub models: Option<Vec<String>>,
@@ -113,6 +117,9 @@ pub struct AdminNewKey {
     #[schema(minimum = 1, maximum = 90)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_days: Option<i64>,
+    /// The endpoints that the key may use; `full` unless set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<KeyScope>,
 }
 
 impl AdminNewKey {
@@ -123,13 +130,14 @@ impl AdminNewKey {
             budget_credits: self.budget_credits,
             window: self.window,
         };
-        KeyLimits::read(
+        let limits = KeyLimits::read(
             budgets,
             self.models.clone(),
             self.data_limits.clone(),
             self.expires_in_days,
             catalog,
-        )
+        )?;
+        Ok(limits.with_scope(self.scope))
     }
 }
 
@@ -178,7 +186,7 @@ pub async fn list_keys(
 
 const TABLE: CsvTable = CsvTable {
     file: "keys.csv",
-    columns: "key_id,user_id,name,prefix,created_at,last_used_at,expires_at,state,models",
+    columns: "key_id,user_id,name,prefix,created_at,last_used_at,expires_at,state,models,scope",
     position: "after",
 };
 
@@ -282,5 +290,6 @@ fn item(user_id: String, key: KeyItem, now: Millis) -> AdminKeyItem {
         last_used_at: key.last_used_at.map(Millis::iso),
         expires_at: key.expires_at.iso(),
         state: state.to_owned(),
+        scope: key.scope,
     }
 }

@@ -13,6 +13,7 @@ use crate::audit::Actor;
 use crate::config::Config;
 use crate::identity::api_key::LIFETIME_DAYS;
 use crate::identity::pepper::Peppers;
+use crate::identity::scope::KeyScope;
 use crate::keys;
 use crate::limits::data::{DataLimits, Regions};
 
@@ -43,6 +44,9 @@ pub(super) enum KeyCommand {
         /// Days until the key expires, at most 90.
         #[arg(long, value_name = "DAYS", default_value_t = LIFETIME_DAYS)]
         expires_in_days: i64,
+        /// Endpoints that the key may use: inference allows only calls and lists of models.
+        #[arg(long, value_name = "SCOPE", default_value_t = KeyScope::Full)]
+        scope: KeyScope,
     },
     /// List keys by user and age: their ids and first characters, never the complete keys.
     List {
@@ -88,6 +92,7 @@ pub(super) async fn run(
                 region,
                 max_retention_days,
                 expires_in_days,
+                scope,
             } => {
                 let regions = Some(region).filter(|regions| !regions.is_empty());
                 let regions = regions.map(Regions::try_from).transpose();
@@ -104,6 +109,8 @@ pub(super) async fn run(
                     models: Some(model).filter(|models| !models.is_empty()),
                     data_limits: Some(data_limits).filter(|limits| !limits.is_empty()),
                     expires_in_days: Some(expires_in_days),
+                    // Older gateways do not know the field.
+                    scope: Some(scope).filter(|scope| *scope != KeyScope::Full),
                 };
                 create(&config, connection, &new).await
             }
@@ -197,6 +204,7 @@ fn print(AdminKeyList { keys, next }: &AdminKeyList) {
         "LAST USED",
         "EXPIRES",
         "STATE",
+        "SCOPE",
         "BUDGETS",
         "MODELS",
         "PROVIDERS",
@@ -211,6 +219,7 @@ fn print(AdminKeyList { keys, next }: &AdminKeyList) {
             optional(&key.last_used_at),
             key.expires_at.clone(),
             key.state.clone(),
+            key.scope.to_string(),
             shown(&key.budgets),
             key.models
                 .as_ref()

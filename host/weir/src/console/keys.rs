@@ -19,6 +19,7 @@ use super::snippets::{self, Snippet};
 use crate::app::App;
 use crate::billing::budgets::{self, BudgetItem};
 use crate::content_log::ContentLogChoice;
+use crate::identity::scope::KeyScope;
 use crate::identity::store::KeyItem;
 use crate::keys::KeyParts;
 use crate::keys::limits::KeyLimits;
@@ -38,6 +39,7 @@ const FIELDS: &[&str] = &[
     "regions",
     "max_retention_days",
     "project_id",
+    "scope",
 ];
 
 #[derive(Template)]
@@ -51,6 +53,9 @@ struct KeysPage {
     /// The organisation's projects; empty for a personal account.
     projects: Vec<ProjectItem>,
     windows: [BudgetWindow; 5],
+    scopes: [KeyScope; 2],
+    /// Whether an active key may use all endpoints.
+    has_full_key: bool,
     asked: NewKeyForm,
     refused: FormError,
 }
@@ -61,6 +66,7 @@ struct ConsoleKey {
     name: String,
     prefix: String,
     state: &'static str,
+    scope: KeyScope,
     /// The project's name, or its id if it is archived.
     project: Option<String>,
     created: DisplayTime,
@@ -89,6 +95,7 @@ struct NewKeyForm {
     regions: String,
     retention: String,
     project: String,
+    scope: KeyScope,
 }
 
 #[derive(Template)]
@@ -106,7 +113,11 @@ pub(super) async fn show_keys(
     State(app): State<App>,
     user: ConsoleUser,
 ) -> Result<Response, ApiError> {
-    let page = page(&app, &user, NewKeyForm::default(), FormError::default()).await?;
+    let form = NewKeyForm {
+        scope: default_scope(&user),
+        ..NewKeyForm::default()
+    };
+    let page = page(&app, &user, form, FormError::default()).await?;
     user.show(&page)
 }
 
@@ -134,9 +145,10 @@ pub(super) async fn make_own_key(
         regions: fields.text("regions").to_owned(),
         retention: fields.text("max_retention_days").to_owned(),
         project: fields.text("project_id").to_owned(),
+        scope: fields.text("scope").parse().unwrap_or(default_scope(&user)),
     };
     let made = async {
-        let limits = read_limits(&app, &fields)?;
+        let limits = read_limits(&app, &fields)?.with_scope(Some(asked.scope));
         let name = fields.filled("name").unwrap_or("Default");
         let place = KeyPlace {
             project_id: fields.filled("project_id").map(str::to_owned),
@@ -227,6 +239,11 @@ pub(super) async fn set_key_content_log(
     Ok(user.go(KEYS.path, Flash::good(done)))
 }
 
+/// The scope of a new key in the account of the session.
+fn default_scope(user: &ConsoleUser) -> KeyScope {
+    KeyScope::of_new_key(ids::is_organisation(&user.web_caller().account.0))
+}
+
 fn read_limits(app: &App, fields: &FormFields) -> Result<KeyLimits, ApiError> {
     let days = fields.filled("expires_in_days").map(|days| {
         let what = "Enter a whole number of days.";
@@ -262,6 +279,7 @@ async fn page(
             () if key.expires_at <= now => "expired",
             () => "active",
         },
+        scope: key.scope,
         created: DisplayTime::of(key.created_at, now),
         used: key.last_used_at.map(|at: Millis| DisplayTime::of(at, now)),
         expires: DisplayTime::of(key.expires_at, now),
@@ -280,9 +298,12 @@ async fn page(
         prefix: key.prefix,
     };
     let catalog = app.catalog.load();
+    let keys: Vec<_> = keys.into_iter().map(key).collect();
     Ok(KeysPage {
         frame: user.frame("Keys", KEYS),
-        keys: keys.into_iter().map(key).collect(),
+        has_full_key: (keys.iter()).any(|key| key.state == "active" && key.scope == KeyScope::Full),
+        keys,
+        scopes: KeyScope::ALL,
         content_days: app.content_log.as_ref().map(|log| log.days()),
         projects,
         models: catalog.models().map(|model| model.id.to_string()).collect(),

@@ -15,6 +15,7 @@ use super::part_rates::PartRates;
 use super::pepper::{Pepper, Peppers};
 use super::principal::{Principal, PrincipalRefusal};
 use super::roles::Role;
+use super::scope::KeyScope;
 use super::stored_plan::StoredPlan;
 use crate::content_log::ContentLogChoice;
 use crate::limits::data::CallerDataLimits;
@@ -146,6 +147,8 @@ pub struct StoredKey {
     pub data_limits: CallerDataLimits,
     /// Whether the content of the key's requests is stored.
     pub content_log: ContentLogChoice,
+    /// The endpoints that the key may use.
+    pub scope: KeyScope,
 }
 
 /// The result of checking a presented key against the record with its id.
@@ -256,6 +259,7 @@ mod tests {
             filter_options: CallerFilterOptions::default(),
             data_limits: CallerDataLimits::default(),
             content_log: ContentLogChoice::default(),
+            scope: KeyScope::Full,
         };
         let judge = |stored: &StoredKey, at| stored.judge(&key, &peppers, Millis(at));
         assert_eq!(judge(&stored, 999), KeyVerdict::Good);

@@ -25,7 +25,8 @@ use super::key_records::KEY_TTL;
 use super::part_rates::{PartRates, parts_of};
 use super::parts::IdentityParts;
 use super::rates::FailurePolicy;
-use super::roles::Role;
+use super::roles::{Permission, Role, permission_of_request};
+use super::scope::KeyScope;
 use super::store;
 use super::{lockout, members};
 use crate::audit::AuditEvent;
@@ -73,6 +74,8 @@ pub enum Proof {
         project_id: Option<String>,
         /// The models that it may use; all if empty.
         models: Vec<String>,
+        /// The endpoints that it may use.
+        scope: KeyScope,
     },
     /// A web user.
     Web {
@@ -128,13 +131,37 @@ impl Caller {
         self.account.0 == self.user_id
     }
 
-    /// The owner of the caller's sessions: the user. Sessions of an organisation's requests are apart from personal
-    /// ones.
+    /// The owner of the caller's sessions: the user, or a key that must not read the user's sessions. Sessions of an
+    /// organisation's requests are apart from personal ones.
     pub fn session_owner(&self) -> AccountId {
-        match self.is_personal() {
-            true => self.account.clone(),
-            false => AccountId(format!("{}/{}", self.account.0, self.user_id)),
+        let user = match self.is_personal() {
+            true => self.account.0.clone(),
+            false => format!("{}/{}", self.account.0, self.user_id),
+        };
+        match &self.proof {
+            Proof::ApiKey {
+                id,
+                scope: KeyScope::Inference,
+                ..
+            } => AccountId(format!("{user}/{id}")),
+            _ => AccountId(user),
         }
+    }
+
+    /// Refuses to change swarms or tasks of another member, unless the caller manages the account. `parts` are those of
+    /// the account whose budgets apply to the work.
+    ///
+    /// # Errors
+    ///
+    /// 403 for work of another member.
+    pub fn require_author(&self, parts: &[BudgetPart]) -> Result<(), ApiError> {
+        let is_own =
+            |part: &BudgetPart| matches!(part, BudgetPart::Member(id) if *id == self.user_id);
+        if self.is_personal() || self.role.allows(Permission::Manage) || parts.iter().any(is_own) {
+            return Ok(());
+        }
+        let what = "Only the member who created it, or an administrator of the organisation, may change it.";
+        Err(ApiError::new(ErrorCode::Forbidden, what).with_no_retry())
     }
 
     /// The models that the caller's key may use; all if empty.
@@ -153,12 +180,12 @@ impl Caller {
         }
     }
 
-    /// Refuses another account than the key's, and an endpoint that the caller's role does not allow; otherwise notes
+    /// Refuses another account than the key's, and an endpoint that the caller's role or key does not allow; otherwise notes
     /// the caller for the log and for the body reader, which limits its memory by account.
     ///
     /// # Errors
     ///
-    /// 400 that names the header, 403 that names the role.
+    /// 400 that names the header, 403 that names the role or the required scope.
     pub fn admit(&self, parts: &mut Parts) -> Result<(), ApiError> {
         if let Some(context) = parts.extensions.get::<RequestContext>() {
             context.note_user(&self.user_id);
@@ -170,6 +197,9 @@ impl Caller {
             context.log_content(self.content_log);
         }
         self.require_named_account(parts)?;
+        if let Proof::ApiKey { scope, .. } = &self.proof {
+            scope.require(permission_of_request(parts))?;
+        }
         if !self.is_personal() {
             self.role.require_endpoint(parts)?;
         }
@@ -212,24 +242,21 @@ where
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        match Caller::from_request_parts(parts, state).await? {
-            Caller {
-                user_id,
-                account,
-                role,
-                proof: Proof::Web { admin },
-                ..
-            } => Ok(Self {
-                user_id,
-                account,
-                role,
-                admin,
-            }),
-            Caller { .. } => Err(ApiError::new(
+        let identity = &*Arc::<IdentityParts>::from_ref(state);
+        let caller = Identification { parts, identity }.run().await?;
+        let Proof::Web { admin } = caller.proof else {
+            return Err(ApiError::new(
                 ErrorCode::Unauthenticated,
                 "This endpoint needs a signed-in web user; it does not accept API keys.",
-            )),
-        }
+            ));
+        };
+        caller.admit(parts)?;
+        Ok(Self {
+            user_id: caller.user_id,
+            account: caller.account,
+            role: caller.role,
+            admin,
+        })
     }
 }
 
@@ -259,6 +286,8 @@ struct CachedKey {
     data_limits: CallerDataLimits,
     /// The choices of the content log. Records of older versions lack the field and do not count.
     content_log: ContentLogChoice,
+    /// The endpoints that the key may use. Records of older versions lack the field and do not count.
+    scope: KeyScope,
     /// The cache's epoch in which weir read the record. In another epoch, weir reads the database, because a tombstone
     /// may be lost.
     #[serde(default)]
@@ -288,6 +317,7 @@ impl CachedKey {
             filter_options: stored.filter_options.clone(),
             data_limits: stored.data_limits.clone(),
             content_log: stored.content_log,
+            scope: stored.scope,
             epoch,
         }
     }
@@ -414,6 +444,7 @@ impl Identification<'_> {
                     id: asked.key.id().to_owned(),
                     project_id: cached.project_id.clone(),
                     models: cached.models.clone(),
+                    scope: cached.scope,
                 },
             }
         };

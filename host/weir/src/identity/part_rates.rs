@@ -34,6 +34,17 @@ pub struct PartRate {
     pub tokens_per_minute: Option<NonZeroU32>,
 }
 
+impl PartRate {
+    /// Returns whether these rates allow no more than the others.
+    pub fn is_within(&self, others: &Self) -> bool {
+        let within = |most: Option<NonZeroU32>, own: Option<NonZeroU32>| {
+            most.is_none_or(|most| own.is_some_and(|own| own <= most))
+        };
+        within(others.requests_per_minute, self.requests_per_minute)
+            && within(others.tokens_per_minute, self.tokens_per_minute)
+    }
+}
+
 /// The rates of an account's parts, by the part.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -37,7 +37,11 @@ pub enum Role {
 pub enum Permission {
     /// Any member.
     Belong,
-    /// Use models, sessions, swarms, tasks and MCP; manage own keys.
+    /// List models.
+    ListModels,
+    /// Call models.
+    Infer,
+    /// Use sessions, swarms, tasks and MCP; manage own keys.
     UseModels,
     /// Read the account's swarms and tasks.
     ReadWork,
@@ -51,34 +55,34 @@ pub enum Permission {
     Own,
 }
 
-use Permission::{Belong, Manage, Own, Pay, ReadUsage, ReadWork, UseModels};
+use Permission::{Belong, Infer, ListModels, Manage, Own, Pay, ReadUsage, ReadWork, UseModels};
 
 /// The permission of each endpoint that acts for an account.
 pub const ENDPOINTS: [(&str, Permission); 83] = [
-    ("POST /chat", UseModels),
-    ("POST /code", UseModels),
-    ("POST /v1/chat/completions", UseModels),
-    ("POST /v1/completions", UseModels),
-    ("POST /v1/responses", UseModels),
-    ("POST /v1/messages", UseModels),
-    ("POST /v1/messages/count_tokens", UseModels),
-    ("POST /v1/images/generations", UseModels),
-    ("POST /v1/images/edits", UseModels),
-    ("POST /v1/embeddings", UseModels),
-    ("POST /v1/rerank", UseModels),
-    ("POST /v2/rerank", UseModels),
-    ("POST /v1/moderations", UseModels),
-    ("POST /v1/audio/speech", UseModels),
-    ("POST /v1/audio/transcriptions", UseModels),
-    ("POST /v1/audio/translations", UseModels),
+    ("POST /chat", Infer),
+    ("POST /code", Infer),
+    ("POST /v1/chat/completions", Infer),
+    ("POST /v1/completions", Infer),
+    ("POST /v1/responses", Infer),
+    ("POST /v1/messages", Infer),
+    ("POST /v1/messages/count_tokens", Infer),
+    ("POST /v1/images/generations", Infer),
+    ("POST /v1/images/edits", Infer),
+    ("POST /v1/embeddings", Infer),
+    ("POST /v1/rerank", Infer),
+    ("POST /v2/rerank", Infer),
+    ("POST /v1/moderations", Infer),
+    ("POST /v1/audio/speech", Infer),
+    ("POST /v1/audio/transcriptions", Infer),
+    ("POST /v1/audio/translations", Infer),
     ("POST /mcp", UseModels),
-    ("GET /models", Belong),
-    ("GET /v1/models", Belong),
-    ("GET /v1/models/{*id}", Belong),
-    ("POST /v1/models/{*id}", UseModels),
-    ("GET /v1beta/models", Belong),
-    ("GET /v1beta/models/{*id}", Belong),
-    ("POST /v1beta/models/{*id}", UseModels),
+    ("GET /models", ListModels),
+    ("GET /v1/models", ListModels),
+    ("GET /v1/models/{*id}", ListModels),
+    ("POST /v1/models/{*id}", Infer),
+    ("GET /v1beta/models", ListModels),
+    ("GET /v1beta/models/{*id}", ListModels),
+    ("POST /v1beta/models/{*id}", Infer),
     ("GET /session/{id}/history", UseModels),
     ("DELETE /session/{id}", UseModels),
     ("GET /api-keys", UseModels),
@@ -186,8 +190,8 @@ impl Role {
     /// Returns whether the role includes a permission.
     pub const fn allows(self, permission: Permission) -> bool {
         match permission {
-            Belong => true,
-            UseModels => matches!(self, Self::Owner | Self::Admin | Self::Member),
+            Belong | ListModels => true,
+            Infer | UseModels => matches!(self, Self::Owner | Self::Admin | Self::Member),
             ReadWork => !matches!(self, Self::Billing),
             ReadUsage => !matches!(self, Self::Member),
             Pay => matches!(self, Self::Owner | Self::Admin | Self::Billing),
@@ -234,12 +238,14 @@ impl Role {
     ///
     /// 403 that names the role.
     pub fn require_endpoint(self, parts: &Parts) -> Result<(), ApiError> {
-        let route = parts.extensions.get::<MatchedPath>();
-        self.require(permission_of(
-            parts.method.as_str(),
-            route.map(MatchedPath::as_str),
-        ))
+        self.require(permission_of_request(parts))
     }
+}
+
+/// Returns the permission that a request's endpoint needs.
+pub(super) fn permission_of_request(parts: &Parts) -> Permission {
+    let route = parts.extensions.get::<MatchedPath>();
+    permission_of(parts.method.as_str(), route.map(MatchedPath::as_str))
 }
 
 impl FromStr for Role {
@@ -291,7 +297,7 @@ mod tests {
 
     #[test]
     fn an_unknown_endpoint_is_closed() {
-        assert_eq!(permission_of("POST", Some("/chat")), UseModels);
+        assert_eq!(permission_of("POST", Some("/chat")), Infer);
         assert_eq!(permission_of("GET", Some("/chat")), Own);
         assert_eq!(permission_of("POST", Some("/new")), Own);
         assert_eq!(permission_of("GET", Some("/console/money")), ReadUsage);
@@ -303,25 +309,27 @@ mod tests {
     #[test]
     fn roles_have_no_more_rights_than_the_table_in_the_guide() {
         let rights = |role: Role| {
-            let all = [Belong, UseModels, ReadWork, ReadUsage, Pay, Manage, Own];
+            let all = [
+                Belong, Infer, UseModels, ReadWork, ReadUsage, Pay, Manage, Own,
+            ];
             all.map(|permission| role.allows(permission))
         };
-        assert_eq!(rights(Role::Owner), [true; 7]);
+        assert_eq!(rights(Role::Owner), [true; 8]);
         assert_eq!(
             rights(Role::Admin),
-            [true, true, true, true, true, true, false]
+            [true, true, true, true, true, true, true, false]
         );
         assert_eq!(
             rights(Role::Billing),
-            [true, false, false, true, true, false, false]
+            [true, false, false, false, true, true, false, false]
         );
         assert_eq!(
             rights(Role::Member),
-            [true, true, true, false, false, false, false]
+            [true, true, true, true, false, false, false, false]
         );
         assert_eq!(
             rights(Role::Viewer),
-            [true, false, true, true, false, false, false]
+            [true, false, false, true, true, false, false, false]
         );
         assert!(!Role::Admin.may_assign(Role::Owner) && Role::Admin.may_assign(Role::Admin));
     }

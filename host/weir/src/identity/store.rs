@@ -10,6 +10,7 @@ use super::filter_options::{CallerFilterOptions, FilterOptions};
 use super::part_rates::{PartRate, PartRates, parts_of};
 use super::pepper::{Pepper, Peppers};
 use super::roles::Role;
+use super::scope::KeyScope;
 use super::stored_plan::StoredPlan;
 use crate::content_log::ContentLogChoice;
 use crate::limits::data::{CallerDataLimits, DataLimits};
@@ -264,7 +265,7 @@ pub async fn find_keys(
     };
     let text = format!(
         "SELECT k.id, k.user_id, k.holder_id, k.project_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, \
-         k.models, u.plan, {} AS plan_ends_at, u.rates, u.deleted_at, {OPTIONS}, \
+         k.models, k.scope, u.plan, {} AS plan_ends_at, u.rates, u.deleted_at, {OPTIONS}, \
          m.role, p.archived_at, COALESCE(NULLIF(u.disabled_at, 0), h.disabled_at) AS user_disabled_at \
          FROM api_keys k JOIN users u ON u.id = k.user_id LEFT JOIN users h ON h.id = k.holder_id \
          LEFT JOIN projects p ON p.id = k.project_id \
@@ -314,6 +315,7 @@ pub async fn find_keys(
             filter_options: read_filter_options(row)?,
             data_limits: read_data_limits(row)?,
             content_log: read_content_log(row)?,
+            scope: read_scope(row)?,
         };
         Ok((id, key))
     };
@@ -531,6 +533,13 @@ pub fn read_role(name: &str) -> sqlx::Result<Role> {
         .map_err(|wanted| sqlx::Error::Decode(format!("{name:?} is not {wanted}").into()))
 }
 
+/// Reads the scope of a key.
+fn read_scope(row: &AnyRow) -> sqlx::Result<KeyScope> {
+    let name: String = row.try_get("scope")?;
+    name.parse()
+        .map_err(|wanted| sqlx::Error::Decode(format!("{name:?} is not {wanted}").into()))
+}
+
 /// The models that a key may use; all if empty.
 pub(super) fn read_models(row: &AnyRow) -> sqlx::Result<Vec<String>> {
     let models: Option<String> = row.try_get("models")?;
@@ -553,6 +562,16 @@ pub async fn limit_key(
     sqlx::query("UPDATE api_keys SET models = $1, expires_at = $2 WHERE id = $3")
         .bind(models)
         .bind(expires_at.0)
+        .bind(key_id)
+        .execute(database.writer())
+        .await
+        .map(drop)
+}
+
+/// Sets the scope of a key that nobody has yet.
+pub async fn set_key_scope(database: &Database, key_id: &str, scope: KeyScope) -> sqlx::Result<()> {
+    sqlx::query("UPDATE api_keys SET scope = $1 WHERE id = $2")
+        .bind(scope.name())
         .bind(key_id)
         .execute(database.writer())
         .await
@@ -617,6 +636,8 @@ pub struct KeyItem {
     pub data_limits: DataLimits,
     /// Whether the content of the key's requests is stored.
     pub content_log: ContentLogChoice,
+    /// The endpoints that it may use.
+    pub scope: KeyScope,
     /// The person or the service account that uses the key; `None` for keys of a personal account.
     pub holder_id: Option<String>,
     /// The project that the key belongs to.
@@ -675,9 +696,9 @@ pub async fn list_keys(
     rows.iter().map(read_item).collect()
 }
 
-/// Further columns of a key in a query of `api_keys`: the choices of the content log, its account's budgets, and the
+/// Further columns of a key in a query of `api_keys`: the scope, the choices of the content log, its account's budgets, and the
 /// credits in blocks for the key. A block's parts are lines.
-pub(super) const PARTS_OF_KEY: &str = "content_log AS key_log, \
+pub(super) const PARTS_OF_KEY: &str = "scope, content_log AS key_log, \
     (SELECT content_log FROM users WHERE users.id = api_keys.user_id) AS account_log, (SELECT budgets FROM accounts WHERE accounts.id = api_keys.user_id) AS budgets, \
     (SELECT CAST(COALESCE(SUM(plan_reserved + top_up_reserved), 0) AS BIGINT) FROM blocks \
     WHERE blocks.account_id = api_keys.user_id \
@@ -707,6 +728,7 @@ pub(super) fn read_item(row: &AnyRow) -> sqlx::Result<KeyItem> {
         filter_options: FilterOptions::read(row.try_get("filter_options")?)?,
         data_limits: DataLimits::read(row.try_get("data_limits")?)?,
         content_log: read_content_log(row)?,
+        scope: read_scope(row)?,
         holder_id: row.try_get("holder_id")?,
         project_id: row.try_get("project_id")?,
         budgets,
@@ -945,7 +967,7 @@ async fn insert_key(
 ) -> sqlx::Result<()> {
     sqlx::query(
         "INSERT INTO api_keys (id, user_id, name, prefix, hash, pepper_version, created_at, expires_at, holder_id, \
-         project_id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+         project_id, managed_limits) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, '')",
     )
     .bind(key.id())
     .bind(owner.account_id)

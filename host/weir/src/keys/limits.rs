@@ -1,12 +1,14 @@
-//! Limits of a new key: its lifetime, its models, its budgets, and the providers of its requests.
+//! Limits of a new key: its lifetime, its scope, its models, its budgets, and the providers of its requests.
 
 use weir_errors::ApiError;
 use weir_ledger::{AccountId, Budget, BudgetPart, LedgerStore, SetBudgets};
 use weir_storage::clock::Millis;
+use weir_storage::ids;
 
 use crate::billing::budgets::{self, RequestedBudgets};
 use crate::catalog::Catalog;
 use crate::identity::api_key::LIFETIME_DAYS;
+use crate::identity::scope::KeyScope;
 use crate::identity::{no_such_key, store, store_failed};
 use crate::limits::data::DataLimits;
 use crate::node::Core;
@@ -25,6 +27,8 @@ pub struct KeyLimits {
     pub data: DataLimits,
     /// The key's lifetime in days.
     pub days: i64,
+    /// The endpoints that it may use; by its account unless set.
+    pub scope: Option<KeyScope>,
 }
 
 impl Default for KeyLimits {
@@ -34,11 +38,24 @@ impl Default for KeyLimits {
             models: Vec::new(),
             data: DataLimits::default(),
             days: LIFETIME_DAYS,
+            scope: None,
         }
     }
 }
 
 impl KeyLimits {
+    /// Returns the limits with a scope.
+    #[must_use]
+    pub fn with_scope(self, scope: Option<KeyScope>) -> Self {
+        Self { scope, ..self }
+    }
+
+    /// Returns the scope of a key in an account.
+    pub fn scope_in(&self, account: &str) -> KeyScope {
+        let default = KeyScope::of_new_key(ids::is_organisation(account));
+        self.scope.unwrap_or(default)
+    }
+
     /// Reads the limits from a request body. Without a catalog, model names are not checked.
     ///
     /// # Errors
@@ -80,6 +97,7 @@ impl KeyLimits {
             models,
             data: data.unwrap_or_default(),
             days,
+            scope: None,
         })
     }
 }
@@ -95,6 +113,12 @@ pub async fn limit_new_key(
     let limited = async {
         if limits.days != LIFETIME_DAYS || !limits.models.is_empty() {
             store::limit_key(&core.database, key_id, &limits.models, expires_at)
+                .await
+                .map_err(store_failed)?;
+        }
+        let scope = limits.scope_in(user_id);
+        if scope != KeyScope::Full {
+            store::set_key_scope(&core.database, key_id, scope)
                 .await
                 .map_err(store_failed)?;
         }

@@ -18,8 +18,10 @@ use crate::content_log::ContentLogChoice;
 use crate::content_log::settings::{ContentLogSwitch, require_allowed};
 use crate::identity::api_key::RawKey;
 use crate::identity::filter_options::FilterOptions;
+use crate::identity::managed_limits::{self, KeyLimitKind, LimitChange};
 use crate::identity::part_rates::PartRate;
 use crate::identity::roles::Permission;
+use crate::identity::scope::KeyScope;
 use crate::identity::store::{self, KeyCreation, KeyItem, KeyOwner};
 use crate::identity::users::{self, set_rate};
 use crate::identity::{self, WebCaller, members, store_failed};
@@ -27,7 +29,7 @@ use crate::json::from_json;
 use crate::limits::data::DataLimits;
 use crate::request::JsonBody;
 use crate::schemas;
-use weir_ledger::{Budget, BudgetPart, BudgetWindow, Credits};
+use weir_ledger::{Budget, BudgetPart, BudgetState, BudgetWindow, Credits};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
@@ -59,6 +61,9 @@ struct KeyRequest {
     /// Lifetime in days.
     #[schema(minimum = 1, maximum = 90, default = 90)]
     expires_in_days: Option<i64>,
+    /// Endpoints that the key may use: `inference` allows only calls and lists of models. `inference` in organisations and
+    /// `full` in personal accounts unless set.
+    scope: Option<KeyScope>,
     /// Project of the organisation that the key belongs to.
     project_id: Option<String>,
     /// Service account of the organisation that uses the key; the caller unless set.
@@ -87,6 +92,8 @@ struct CreatedKey {
     created_at: String,
     /// Expiry.
     expires_at: String,
+    /// Endpoints that the key may use.
+    scope: KeyScope,
     /// Models that the key may use; null if it may use all.
     models: Option<Vec<String>>,
     /// Limits on the providers of the key's requests.
@@ -113,6 +120,9 @@ struct OwnKeyItem {
     expires_at: String,
     /// Whether the key is revoked.
     disabled: bool,
+    /// Endpoints that the key may use: `inference` allows only calls and lists of models; `full` allows what its user's
+    /// role allows. Keys of earlier releases are `full`.
+    scope: KeyScope,
     /// Models that the key may use; null if it may use all.
     models: Option<Vec<String>>,
     /// Options of the key for filters, by name.
@@ -167,7 +177,8 @@ pub async fn create_api_key(
         new.data_limits,
         new.expires_in_days,
         Some(&catalog),
-    )?;
+    )?
+    .with_scope(new.scope);
     let name = new.name.unwrap_or_else(|| "Default".to_owned());
     let place = KeyPlace {
         project_id: new.project_id,
@@ -180,6 +191,7 @@ pub async fn create_api_key(
         name,
         created_at: parts.clock.now().iso(),
         expires_at: expires_at.iso(),
+        scope: limits.scope_in(&caller.account.0),
         models: models(limits.models),
         data_limits: limits.data,
         budgets: limits.budgets,
@@ -320,6 +332,22 @@ pub async fn revoke(parts: &KeyParts, caller: &WebCaller, key_id: &str) -> Resul
     identity::revoke(parts, &caller.account.0, key_id, &by).await
 }
 
+/// Refuses a change that loosens a limit of a manager, unless the caller is one. `effect` compares the limits.
+async fn allow_change(
+    parts: &KeyParts,
+    caller: &WebCaller,
+    key_id: &str,
+    kind: KeyLimitKind,
+    effect: impl FnOnce(&KeyItem) -> LimitChange,
+) -> Result<(), ApiError> {
+    let effect = async {
+        let keys = own_keys(parts, caller).await?;
+        let key = keys.iter().find(|key| key.id == key_id);
+        key.map(effect).ok_or_else(identity::no_such_key)
+    };
+    managed_limits::allow(&parts.database, (key_id, caller.role), kind, effect).await
+}
+
 /// `PUT /api-keys/{key_id}/budgets`: replaces the budgets of a key. A window that remains keeps its count.
 #[utoipa::path(
     put, path = "/api-keys/{key_id}/budgets", tag = "keys", security(("web" = [])),
@@ -327,6 +355,7 @@ pub async fn revoke(parts: &KeyParts, caller: &WebCaller, key_id: &str) -> Resul
     request_body = BudgetsRequest,
     responses(
         (status = 200, body = OwnKeyItem),
+        (status = 403, description = "`FORBIDDEN`: a manager set the budgets, and you would loosen them."),
         (status = 404, description = "`NOT_FOUND`: you have no active key with this id."),
     ),
 )]
@@ -345,7 +374,17 @@ pub async fn set_key_budgets(
         budgets: Some(budgets),
         ..RequestedBudgets::default()
     };
-    limits::set_budgets(&parts, account, &key_id, asked.read()?, expires_at).await?;
+    let asked = asked.read()?;
+    allow_change(&parts, &caller, &key_id, KeyLimitKind::Budgets, |key| {
+        let standings = key.standings(now);
+        let is_kept = |before: &BudgetState| {
+            let before = before.budget;
+            (asked.iter()).any(|new| new.window == before.window && new.credits <= before.credits)
+        };
+        LimitChange::of(!standings.is_empty(), standings.iter().all(is_kept))
+    })
+    .await?;
+    limits::set_budgets(&parts, account, &key_id, asked, expires_at).await?;
     let keys = own_keys(&parts, &caller).await?;
     let key = keys.into_iter().find(|key| key.id == key_id);
     Ok(Json(json!(key.map(|key| item(key, now)))))
@@ -358,6 +397,7 @@ pub async fn set_key_budgets(
     request_body = PartRate,
     responses(
         (status = 200, body = PartRate),
+        (status = 403, description = "`FORBIDDEN`: a manager set the rates, and you would loosen them."),
         (status = 404, description = "`NOT_FOUND`: you have no active key with this id."),
     ),
 )]
@@ -371,6 +411,14 @@ pub async fn set_key_rates(
     let account = &caller.account.0;
     limits::expiry_of(&parts, account, &key_id, parts.ledger.now()).await?;
     let rate: PartRate = from_json(&body.bytes)?;
+    let rates = store::find_rates(&parts.database, account).await;
+    let before = rates
+        .map_err(store_failed)?
+        .of(&BudgetPart::Key(key_id.clone()));
+    allow_change(&parts, &caller, &key_id, KeyLimitKind::Rates, |_| {
+        LimitChange::of(before != PartRate::default(), rate.is_within(&before))
+    })
+    .await?;
     set_rate(&parts, account, BudgetPart::Key(key_id), rate).await?;
     Ok(Json(rate))
 }
@@ -383,6 +431,7 @@ pub async fn set_key_rates(
     request_body = FilterOptions,
     responses(
         (status = 200, body = FilterOptions),
+        (status = 403, description = "`FORBIDDEN`: a manager set the options, and you would loosen them."),
         (status = 404, description = "`NOT_FOUND`: you have no active key with this id."),
     ),
 )]
@@ -396,6 +445,17 @@ pub async fn set_key_filter_options(
     let account = &caller.account.0;
     limits::expiry_of(&parts, account, &key_id, parts.ledger.now()).await?;
     let options: FilterOptions = from_json(&body.bytes)?;
+    allow_change(
+        &parts,
+        &caller,
+        &key_id,
+        KeyLimitKind::FilterOptions,
+        |key| {
+            let before = &key.filter_options;
+            LimitChange::of(!before.filter_options.is_empty(), *before == options)
+        },
+    )
+    .await?;
     users::set_key_filter_options(&parts, account, &key_id, &options).await?;
     Ok(Json(options))
 }
@@ -408,6 +468,7 @@ pub async fn set_key_filter_options(
     request_body = DataLimits,
     responses(
         (status = 200, body = DataLimits),
+        (status = 403, description = "`FORBIDDEN`: a manager set the limits, and you would loosen them."),
         (status = 404, description = "`NOT_FOUND`: you have no active key with this id."),
     ),
 )]
@@ -421,6 +482,11 @@ pub async fn set_key_data_limits(
     let account = &caller.account.0;
     limits::expiry_of(&parts, account, &key_id, parts.ledger.now()).await?;
     let limits: DataLimits = from_json(&body.bytes)?;
+    allow_change(&parts, &caller, &key_id, KeyLimitKind::DataLimits, |key| {
+        let before = &key.data_limits;
+        LimitChange::of(!before.is_empty(), limits.is_within(before))
+    })
+    .await?;
     users::change_plan(&parts, account, async {
         store::set_key_data_limits(&parts.database, account, &key_id, &limits)
             .await
@@ -526,6 +592,7 @@ fn item(key: KeyItem, now: Millis) -> OwnKeyItem {
         last_used_at: key.last_used_at.map(Millis::iso),
         expires_at: key.expires_at.iso(),
         disabled: key.disabled,
+        scope: key.scope,
         models: models(key.models),
         filter_options: key.filter_options.filter_options,
         data_limits: key.data_limits,

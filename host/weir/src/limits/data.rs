@@ -105,6 +105,21 @@ impl Regions {
 }
 
 impl DataLimits {
+    /// Returns whether these limits allow no provider that the others forbid.
+    pub fn is_within(&self, others: &Self) -> bool {
+        let regions = match (&others.regions, &self.regions) {
+            (None, _) => true,
+            (Some(allowed), Some(own)) => allowed.include(own),
+            (Some(_), None) => false,
+        };
+        let days = match (others.max_retention_days, self.max_retention_days) {
+            (None, _) => true,
+            (Some(most), Some(own)) => own <= most,
+            (Some(_), None) => false,
+        };
+        regions && days
+    }
+
     /// Reads the limits from their column.
     pub fn read(stored: Option<&str>) -> sqlx::Result<Self> {
         from_column(stored)

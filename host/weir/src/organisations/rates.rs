@@ -12,6 +12,7 @@ use weir_ledger::BudgetPart;
 
 use super::budgets::{PartKind, kind_of, read_part};
 use super::{MemberCaller, OrganisationParts, failed};
+use crate::identity::managed_limits::{self, KeyLimitKind, LimitChange};
 use crate::identity::part_rates::PartRate;
 use crate::identity::roles::Permission;
 use crate::identity::store::{find_rates, has_key};
@@ -103,6 +104,9 @@ pub async fn set_part_rates(
                 let what = "The organisation has no key with this id.";
                 return Err(ApiError::invalid_request("id", what));
             }
+            let effect = async { Ok(LimitChange::Loosens) };
+            let by_manager = (&*key, caller.role);
+            managed_limits::allow(&core.database, by_manager, KeyLimitKind::Rates, effect).await?;
             BudgetPart::Key(key)
         }
         (of, part) => read_part(&parts, &caller, of, part).await?,

@@ -155,6 +155,7 @@ pub async fn get_swarm(
     params(("execution_id" = String, Path, description = "The swarm's id.")),
     responses(
         (status = 204, description = "The swarm ends before its next step, or is over."),
+        (status = 403, description = "`FORBIDDEN`: another member created it. `MISSING_SCOPE`: the key has the scope `inference`."),
         (status = 404, description = "`NOT_FOUND`: you have no swarm with this id."),
     ),
 )]
@@ -173,6 +174,7 @@ pub async fn cancel_swarm(
     params(("execution_id" = String, Path, description = "The swarm's id.")),
     responses(
         (status = 204, description = "The swarm ends before its next step; if it was over, it is deleted."),
+        (status = 403, description = "`FORBIDDEN`: another member created it. `MISSING_SCOPE`: the key has the scope `inference`."),
         (status = 404, description = "`NOT_FOUND`: you have no swarm with this id."),
     ),
 )]
@@ -182,6 +184,7 @@ pub async fn delete_swarm(
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     let run = own(&swarms, &caller, &id).await?;
+    caller.require_author(&run.parts)?;
     let store = &swarms.store;
     let done = match run.status.is_over() {
         true => store.delete(&run.id).await.map(drop),
@@ -198,6 +201,7 @@ pub async fn delete_swarm(
 /// Cancels a swarm of the caller before its next step.
 pub async fn cancel(swarms: &Swarms, caller: &Caller, id: &str) -> Result<(), ApiError> {
     let run = own(swarms, caller, id).await?;
+    caller.require_author(&run.parts)?;
     let cancel = swarms
         .store
         .request_cancel(&run.id, swarms.inference.ledger.now());

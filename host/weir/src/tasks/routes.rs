@@ -214,6 +214,7 @@ pub async fn get_task(
     request_body = TaskDefinition,
     responses(
         (status = 200, body = TaskItem),
+        (status = 403, description = "`FORBIDDEN`: another member created it. `MISSING_SCOPE`: the key has the scope `inference`."),
         (status = 404, description = "`NOT_FOUND`: you have no task with this id."),
     ),
 )]
@@ -226,6 +227,7 @@ pub async fn replace_task(
 ) -> Result<Json<Value>, ApiError> {
     context.refuse_data_limits()?;
     let mut task = own(&tasks, &caller.account.0, &id).await?;
+    caller.require_author(&task.parts)?;
     task.definition = read(&tasks, &caller, &body.bytes)?;
     // The new definition's key applies, regardless of the previous one.
     task.parts = caller.parts();
@@ -242,6 +244,7 @@ pub async fn replace_task(
     params(("task_id" = String, Path, description = "The task's id.")),
     responses(
         (status = 204, description = "The task is deleted."),
+        (status = 403, description = "`FORBIDDEN`: another member created it. `MISSING_SCOPE`: the key has the scope `inference`."),
         (status = 404, description = "`NOT_FOUND`: you have no task with this id."),
     ),
 )]
@@ -251,6 +254,7 @@ pub async fn delete_task(
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     let task = own(&tasks, &caller.account.0, &id).await?;
+    caller.require_author(&task.parts)?;
     let deleted = tasks.store.delete(&task.id).await;
     deleted.map_err(|error| failed(error.into()))?;
     Ok(StatusCode::NO_CONTENT)

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 
 use super::Tools;
-use crate::identity::Caller;
+use crate::identity::WebCaller;
 
 /// The secret of an account's webhooks.
 #[derive(Serialize, ToSchema)]
@@ -16,9 +16,9 @@ pub struct WebhookSecret {
     secret: String,
 }
 
-/// `GET /webhooks/secret`: returns the caller's secret.
+/// `GET /webhooks/secret`: returns the secret of the caller's account. No API key reads it.
 #[utoipa::path(
-    get, path = "/webhooks/secret", tag = "swarms", security(("user" = [])),
+    get, path = "/webhooks/secret", tag = "swarms", security(("web" = [])),
     responses(
         (status = 200, body = WebhookSecret),
         (status = 404, description = "`NO_WEBHOOKS`: this gateway sends no webhooks."),
@@ -26,7 +26,7 @@ pub struct WebhookSecret {
 )]
 pub async fn get_webhook_secret(
     State(tools): State<Tools>,
-    caller: Caller,
+    caller: WebCaller,
 ) -> Result<Json<WebhookSecret>, ApiError> {
     let secret = tools.webhook_secret(&caller.account);
     let secret = secret.ok_or_else(|| {

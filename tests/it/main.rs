@@ -79,6 +79,7 @@ mod leniency;
 mod local_payments;
 mod log_export;
 mod logs;
+mod many_accounts;
 mod mcp;
 mod mcp_remote;
 mod metrics;

@@ -252,7 +252,8 @@ async fn a_redemption_that_a_node_left_behind_is_finished() {
         // As if the node had stopped before the ledger's operation.
         for name in ["bob", "carol"] {
             let user = gateway.web_user_id(name).await;
-            let claim = store::claim(&app.database, &voucher, &user, app.ledger.now()).await;
+            let claim =
+                store::claim(&app.database, &voucher, (&user, &user), app.ledger.now()).await;
             assert!(matches!(
                 claim.expect("an answer"),
                 VoucherClaim::Claimed(_)
@@ -312,7 +313,8 @@ async fn verification_compares_vouchers_with_the_ledger() {
         // A claim of ten minutes ago that was never applied.
         let voucher = store::find(&app.database, &id).await.expect("an answer");
         let voucher = voucher.expect("a voucher");
-        let claim = store::claim(&app.database, &voucher, &carol_id, app.ledger.now()).await;
+        let of_carol = (&*carol_id, &*carol_id);
+        let claim = store::claim(&app.database, &voucher, of_carol, app.ledger.now()).await;
         claim.expect("an answer");
         clock.advance(Duration::from_secs(600));
         let lost = "a redeemed voucher gave other credits, or none";

@@ -199,8 +199,8 @@ codes! {
         "The organisation has a paid plan, bought credits or requests in progress.",
         "Cancel the plan, or set `forfeit_credits=true`.";
     OrganisationLimitReached, TOO_MANY_REQUESTS, "ORGANISATION_LIMIT_REACHED",
-        "The user has too many organisations, or the organisation too many members, projects or invitations.",
-        "Remove some first.";
+        "The user has or created too many organisations, or the organisation has too many members, projects or invitations.",
+        "Remove some, or wait until tomorrow.";
     OriginNotAllowed, FORBIDDEN, "ORIGIN_NOT_ALLOWED",
         "The `Origin` of the web page is not allowed.",
         "Add the origin to `cors_origins`.";
@@ -379,7 +379,7 @@ codes! {
         "The model does not accept images.",
         "Use a model with vision.";
     VoucherAlreadyRedeemed, CONFLICT, "VOUCHER_ALREADY_REDEEMED",
-        "This account already redeemed the voucher.",
+        "This person or this account already redeemed the voucher.",
         "None; the credits are in the balance.";
     VoucherExpired, CONFLICT, "VOUCHER_EXPIRED",
         "The voucher expired.",

@@ -180,7 +180,7 @@ pub(super) async fn redeem_voucher(
 ) -> Result<Response, ApiError> {
     match vouchers::redeem(
         &VoucherParts::from_ref(&app),
-        &user.caller.account.0,
+        (&user.caller.account.0, &user.caller.user_id),
         fields.text("code"),
     )
     .await

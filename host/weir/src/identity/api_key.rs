@@ -11,6 +11,7 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use super::filter_options::CallerFilterOptions;
+use super::limits::LimitsOwner;
 use super::part_rates::PartRates;
 use super::pepper::{Pepper, Peppers};
 use super::principal::{Principal, PrincipalRefusal};
@@ -149,6 +150,8 @@ pub struct StoredKey {
     pub content_log: ContentLogChoice,
     /// The endpoints that the key may use.
     pub scope: KeyScope,
+    /// The account for whose limits the key's requests count.
+    pub limits: LimitsOwner,
 }
 
 /// The result of checking a presented key against the record with its id.
@@ -260,6 +263,7 @@ mod tests {
             data_limits: CallerDataLimits::default(),
             content_log: ContentLogChoice::default(),
             scope: KeyScope::Full,
+            limits: LimitsOwner::own("alice", weir_ledger::Plan::Free),
         };
         let judge = |stored: &StoredKey, at| stored.judge(&key, &peppers, Millis(at));
         assert_eq!(judge(&stored, 999), KeyVerdict::Good);

@@ -22,6 +22,7 @@ use super::errors::{locked_out, lookup_failed, store_failed, user_disabled};
 use super::filter_options::{CallerFilterOptions, FilterOptions};
 use super::jwt::{TokenError, VerifiedClaims};
 use super::key_records::KEY_TTL;
+use super::limits::LimitsOwner;
 use super::part_rates::{PartRates, parts_of};
 use super::parts::IdentityParts;
 use super::rates::FailurePolicy;
@@ -49,6 +50,8 @@ pub struct Caller {
     pub role: Role,
     /// The account's plan.
     pub plan: Plan,
+    /// The account for whose limits the caller's requests count.
+    pub limits: LimitsOwner,
     /// The rates that may apply to the caller's requests.
     pub rates: PartRates,
     /// The options of the key and the account for filters.
@@ -203,7 +206,7 @@ impl Caller {
         if !self.is_personal() {
             self.role.require_endpoint(parts)?;
         }
-        parts.extensions.insert(self.account.clone());
+        parts.extensions.insert(self.limits.account.clone());
         Ok(())
     }
 
@@ -288,6 +291,8 @@ struct CachedKey {
     content_log: ContentLogChoice,
     /// The endpoints that the key may use. Records of older versions lack the field and do not count.
     scope: KeyScope,
+    /// The account for whose limits requests count. Records of older versions lack the field and do not count.
+    limits: LimitsOwner,
     /// The cache's epoch in which weir read the record. In another epoch, weir reads the database, because a tombstone
     /// may be lost.
     #[serde(default)]
@@ -318,6 +323,7 @@ impl CachedKey {
             data_limits: stored.data_limits.clone(),
             content_log: stored.content_log,
             scope: stored.scope,
+            limits: stored.limits.clone(),
             epoch,
         }
     }
@@ -435,6 +441,7 @@ impl Identification<'_> {
                 account: AccountId(account),
                 role: cached.role,
                 plan: cached.plan_at(now),
+                limits: cached.limits.at(now),
                 rates: cached.rates.clone(),
                 filter_options: cached.filter_options.clone(),
                 data_limits: cached.data_limits.clone(),
@@ -449,8 +456,8 @@ impl Identification<'_> {
             }
         };
         let may_be_shared = matches!(record, RecordLookup::Missing | RecordLookup::Found(_));
-        // The cache has counted requests of known users already.
-        let is_counted = matches!(record, RecordLookup::Found(_));
+        // The cache has counted requests of known accounts with their own limits already.
+        let is_known = matches!(record, RecordLookup::Found(_));
         let known = match record {
             // The database decides if the record comes from another version, or from another epoch, whose tombstones
             // may be lost.
@@ -468,6 +475,7 @@ impl Identification<'_> {
             }
             let plan_ends_at = cached.plan_ends_at.unwrap_or(i64::MAX);
             if now.0 < cached.refresh_at.min(plan_ends_at) {
+                self.count_shared(account, &cached.limits).await?;
                 return Ok(caller(account.clone(), cached));
             }
         }
@@ -480,7 +488,10 @@ impl Identification<'_> {
             let stored = match (looked.found, &known) {
                 (Ok(Some(stored)), _) => stored,
                 (Ok(None), _) => return self.fail_key(&asked, "unknown").await,
-                (Err(_), Some((account, cached))) => return Ok(caller(account.clone(), cached)),
+                (Err(_), Some((account, cached))) => {
+                    self.count_shared(account, &cached.limits).await?;
+                    return Ok(caller(account.clone(), cached));
+                }
                 (Err(error), None) => return Err(lookup_failed(&error)),
             };
             match stored.judge(asked.key, &self.identity.key_peppers, now) {
@@ -502,8 +513,11 @@ impl Identification<'_> {
                 // not keep it.
                 lookups.forget(asked.key.id());
             }
-            if !is_counted {
-                self.count(&stored.account_id, stored.plan.at(now)).await?;
+            if is_known {
+                self.count_shared(&stored.account_id, &stored.limits)
+                    .await?;
+            } else {
+                self.count(&stored.limits).await?;
             }
             return Ok(caller(stored.account_id.clone(), &cached));
         }
@@ -524,7 +538,9 @@ impl Identification<'_> {
         }
         let record = CredentialRecord {
             user_id: stored.account_id.clone(),
-            rate: Some(self.rate_of_plan(stored.plan.at(self.identity.clock.now()))),
+            // A shared limit counts for another account than the record's.
+            rate: (stored.limits.account.0 == stored.account_id)
+                .then(|| self.rate_of_plan(stored.plan.at(self.identity.clock.now()))),
             payload: serde_json::to_vec(cached).unwrap_or_default().into(),
         };
         let filled = self
@@ -609,12 +625,13 @@ impl Identification<'_> {
         if user.disabled_at.is_some() {
             return Err(self.user_is_disabled("web"));
         }
-        let (account, role, plan, rates, options, data_limits, of_organisation) =
+        let (account, role, plan, limits, rates, options, data_limits, of_organisation) =
             match account.filter(|account| *account != user.id) {
                 None => (
                     user.id.clone(),
                     Role::Owner,
-                    user.plan,
+                    user.plan.clone(),
+                    LimitsOwner::own(&user.id, user.plan),
                     user.rates,
                     user.filter_options,
                     DataLimits::default(),
@@ -626,6 +643,7 @@ impl Identification<'_> {
                         id.to_owned(),
                         membership.role,
                         membership.plan,
+                        membership.limits,
                         membership.rates,
                         membership.filter_options,
                         membership.data_limits,
@@ -633,11 +651,13 @@ impl Identification<'_> {
                     )
                 }
             };
-        let plan = plan.at(self.identity.clock.now());
-        self.count(&account, plan).await?;
+        let now = self.identity.clock.now();
+        let (plan, limits) = (plan.at(now), limits.at(now));
+        self.count(&limits).await?;
         let mut caller = Caller {
             plan,
             account: AccountId(account),
+            limits,
             role,
             rates,
             filter_options: CallerFilterOptions {
@@ -661,9 +681,18 @@ impl Identification<'_> {
         Ok(caller)
     }
 
-    /// Counts a request of an account that the cache did not know.
-    async fn count(&self, account: &str, plan: Plan) -> Result<(), ApiError> {
-        let rate = self.rate_of_plan(plan);
+    /// Counts a request of a key that the cache knows, if the account shares its limits.
+    async fn count_shared(&self, account: &str, limits: &LimitsOwner) -> Result<(), ApiError> {
+        match limits.account.0 == account {
+            true => Ok(()),
+            false => self.count(limits).await,
+        }
+    }
+
+    /// Counts a request that the cache has not counted.
+    async fn count(&self, limits: &LimitsOwner) -> Result<(), ApiError> {
+        let plan = limits.at(self.identity.clock.now()).plan();
+        let (account, rate) = (&*limits.account.0, self.rate_of_plan(plan));
         match self.identity.cache.take(Bucket::User(account), rate).await {
             Ok(decision) => self.within("caller", Some(decision), Some(account)),
             Err(error) => self.without_cache(error),

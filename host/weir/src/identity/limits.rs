@@ -1,7 +1,72 @@
-//! The models that a key may use.
+//! The models that a key may use, and the limits that an organisation shares with its creator.
 
+use serde::{Deserialize, Serialize};
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
 use weir_errors::{ApiError, ErrorCode};
-use weir_ledger::BudgetPart;
+use weir_ledger::plans::plan_ends_at;
+use weir_ledger::{AccountId, BudgetPart, Plan};
+use weir_storage::clock::Millis;
+
+use super::stored_plan::StoredPlan;
+
+/// The account for whose limits (rate, concurrent requests, memory of bodies) a request counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitsOwner {
+    /// The account: the paying one, or the creator of an organisation without paid credits. Otherwise, one person would
+    /// multiply their limits by creating organisations.
+    pub account: AccountId,
+    plan: StoredPlan,
+}
+
+/// Returns the columns of [`LimitsOwner`] of an account `u`, which also needs the columns of [`StoredPlan`]. Plans,
+/// payments and top-ups by operators count as paid; vouchers do not.
+pub(super) fn limits_owner() -> String {
+    format!(
+        "CASE WHEN u.kind = 'organisation' AND u.plan = 'free' \
+         AND NOT EXISTS (SELECT 1 FROM payments paid WHERE paid.user_id = u.id) \
+         AND NOT EXISTS (SELECT 1 FROM entries gift WHERE gift.account_id = u.id AND gift.hold_id IS NULL \
+         AND gift.kind = 'top_up' AND gift.operation_id NOT LIKE 'voucher:%') THEN u.created_by END AS limits_of, \
+         (SELECT creator.plan FROM users creator WHERE creator.id = u.created_by) AS creator_plan, \
+         {} AS creator_plan_ends_at",
+        plan_ends_at("u.created_by")
+    )
+}
+
+impl LimitsOwner {
+    /// Returns an account with its own limits.
+    pub fn own(account: &str, plan: impl Into<StoredPlan>) -> Self {
+        Self {
+            account: AccountId(account.to_owned()),
+            plan: plan.into(),
+        }
+    }
+
+    /// Reads the owner from [`limits_owner`] of an account.
+    pub(super) fn read(row: &AnyRow, account: &str) -> sqlx::Result<Self> {
+        let creator: Option<String> = row.try_get("limits_of")?;
+        Ok(match creator {
+            Some(creator) => {
+                let columns = ["creator_plan", "creator_plan_ends_at"];
+                Self::own(&creator, StoredPlan::read_from(row, columns)?)
+            }
+            None => Self::own(account, StoredPlan::read(row)?),
+        })
+    }
+
+    /// Returns the owner with the plan of a moment, for a request that begins then.
+    pub(super) fn at(&self, now: Millis) -> Self {
+        Self {
+            account: self.account.clone(),
+            plan: self.plan.fixed_at(now),
+        }
+    }
+
+    /// Returns the plan of the account when the request began.
+    pub fn plan(&self) -> Plan {
+        self.plan.at(Millis(0))
+    }
+}
 
 /// Returns the id of the key among the parts of an account.
 pub fn key_among(parts: &[BudgetPart]) -> Option<&str> {

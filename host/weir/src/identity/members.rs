@@ -14,6 +14,7 @@ use weir_storage::database::Transaction;
 use super::errors::{not_on_all_nodes, store_failed, user_disabled};
 use super::filter_options::FilterOptions;
 use super::key_records::KEY_TTL;
+use super::limits::{LimitsOwner, limits_owner};
 use super::part_rates::PartRates;
 use super::roles::Role;
 use super::store::read_role;
@@ -37,6 +38,8 @@ pub struct Membership {
     pub data_limits: DataLimits,
     /// Whether the organisation stores the content of its requests.
     pub content_log: bool,
+    /// The account for whose limits the organisation's requests count.
+    pub limits: LimitsOwner,
 }
 
 /// Returns a user's membership in an organisation.
@@ -49,23 +52,27 @@ pub async fn require(
     organisation_id: &str,
     user_id: &str,
 ) -> Result<Membership, ApiError> {
-    let ends_at = plan_ends_at("u.id");
-    let row = sqlx::query(sqlx::AssertSqlSafe(format!(
-        "SELECT m.role, u.plan, {ends_at} AS plan_ends_at, u.rates, u.filter_options, u.data_limits, u.content_log, \
-         NULLIF(u.disabled_at, 0) AS disabled_at FROM members m JOIN users u ON u.id = m.organisation_id \
-         WHERE m.organisation_id = $1 AND m.user_id = $2 AND u.deleted_at IS NULL"
-    )))
-    .bind(organisation_id)
-    .bind(user_id)
-    .fetch_optional(core.database.reader())
-    .await
-    .map_err(store_failed)?;
+    let text = format!(
+        "SELECT m.role, u.plan, {} AS plan_ends_at, u.rates, u.filter_options, u.data_limits, u.content_log, \
+         NULLIF(u.disabled_at, 0) AS disabled_at, {} \
+         FROM members m JOIN users u ON u.id = m.organisation_id \
+         WHERE m.organisation_id = $1 AND m.user_id = $2 AND u.deleted_at IS NULL",
+        plan_ends_at("u.id"),
+        limits_owner()
+    );
+    let row = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(organisation_id)
+        .bind(user_id)
+        .fetch_optional(core.database.reader())
+        .await
+        .map_err(store_failed)?;
     let row = row.ok_or_else(unknown)?;
     let read = || {
         let is_disabled = row.try_get::<Option<i64>, _>("disabled_at")?.is_some();
         let role = read_role(&row.try_get::<String, _>("role")?)?;
         let membership = Membership {
             role,
+            limits: LimitsOwner::read(&row, organisation_id)?,
             plan: StoredPlan::read(&row)?,
             rates: PartRates::read(row.try_get("rates")?)?,
             filter_options: FilterOptions::read(row.try_get("filter_options")?)?,

@@ -2,13 +2,16 @@
 
 use sqlx::Row;
 use sqlx::any::AnyRow;
+use weir_ledger::plans::plan_ends_at;
 use weir_ledger::{BudgetPart, Plan};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
+use super::limits::{LimitsOwner, limits_owner};
 use super::principal::{Principal, PrincipalRefusal};
 use super::roles::Role;
-use super::store::{plan_named, read_models, read_role};
+use super::store::{read_models, read_role};
+use super::stored_plan::StoredPlan;
 
 /// The rights of stored work at a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub struct ModelGrant {
     pub plan: Plan,
     /// The models that the work's key may use; all if empty.
     pub models: Vec<String>,
+    /// The account for whose limits the work counts.
+    pub limits: LimitsOwner,
 }
 
 /// Returns the rights of stored work of an account, whose parts name its member, key and project.
@@ -35,20 +40,23 @@ pub async fn find_grant(
             _ => {}
         }
     }
-    let row = sqlx::query(
-        "SELECT u.plan, u.deleted_at, COALESCE(NULLIF(u.disabled_at, 0), h.disabled_at) AS disabled_at, m.role, \
-         k.models, k.expires_at, k.disabled_at AS revoked_at, p.id AS project_id, p.archived_at \
+    let text = format!(
+        "SELECT u.plan, {} AS plan_ends_at, u.deleted_at, COALESCE(NULLIF(u.disabled_at, 0), h.disabled_at) AS disabled_at, m.role, \
+         k.models, k.expires_at, k.disabled_at AS revoked_at, p.id AS project_id, p.archived_at, {} \
          FROM users u LEFT JOIN users h ON h.id = $2 \
          LEFT JOIN members m ON m.organisation_id = u.id AND m.user_id = $2 \
          LEFT JOIN api_keys k ON k.id = $3 AND k.user_id = u.id \
          LEFT JOIN projects p ON p.id = $4 AND p.organisation_id = u.id WHERE u.id = $1",
-    )
-    .bind(account)
-    .bind(member)
-    .bind(key)
-    .bind(project)
-    .fetch_optional(database.reader())
-    .await?;
+        plan_ends_at("u.id"),
+        limits_owner()
+    );
+    let row = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(account)
+        .bind(member)
+        .bind(key)
+        .bind(project)
+        .fetch_optional(database.reader())
+        .await?;
     let Some(row) = row else {
         return Ok(Err(PrincipalRefusal::Ended));
     };
@@ -71,7 +79,8 @@ pub async fn find_grant(
         return Ok(Err(refusal));
     }
     Ok(Ok(ModelGrant {
-        plan: plan_named(&row.try_get::<String, _>("plan")?),
+        plan: StoredPlan::read(&row)?.at(now),
+        limits: LimitsOwner::read(&row, account)?.at(now),
         models: read_models(&row)?,
     }))
 }

@@ -7,6 +7,7 @@ use sqlx::any::AnyRow;
 
 use super::api_key::{LIFETIME_DAYS, RawKey, StoredKey};
 use super::filter_options::{CallerFilterOptions, FilterOptions};
+use super::limits::{LimitsOwner, limits_owner};
 use super::part_rates::{PartRate, PartRates, parts_of};
 use super::pepper::{Pepper, Peppers};
 use super::roles::Role;
@@ -265,13 +266,14 @@ pub async fn find_keys(
     };
     let text = format!(
         "SELECT k.id, k.user_id, k.holder_id, k.project_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, \
-         k.models, k.scope, u.plan, {} AS plan_ends_at, u.rates, u.deleted_at, {OPTIONS}, \
+         k.models, k.scope, u.plan, {} AS plan_ends_at, u.rates, u.deleted_at, {OPTIONS}, {}, \
          m.role, p.archived_at, COALESCE(NULLIF(u.disabled_at, 0), h.disabled_at) AS user_disabled_at \
          FROM api_keys k JOIN users u ON u.id = k.user_id LEFT JOIN users h ON h.id = k.holder_id \
          LEFT JOIN projects p ON p.id = k.project_id \
          LEFT JOIN members m ON m.organisation_id = k.user_id AND m.user_id = k.holder_id \
          WHERE k.id IN ({among})",
-        plan_ends_at("u.id")
+        plan_ends_at("u.id"),
+        limits_owner()
     );
     let rows = sqlx::query(sqlx::AssertSqlSafe(text))
         .bind(serde_json::json!(ids).to_string())
@@ -298,6 +300,7 @@ pub async fn find_keys(
         let project = project_id.as_deref();
         rates.retain(&parts_of(&account_id, &holder_id, Some(&id), project));
         let key = StoredKey {
+            limits: LimitsOwner::read(row, &account_id)?,
             holder_id,
             account_id,
             role,

@@ -91,10 +91,12 @@ pub(super) async fn take_turn(
     parts: &InferenceParts,
     caller: Caller,
 ) -> Result<(Customer, AdmissionPermit), ApiError> {
-    let customer = Customer::of(caller);
-    let account = &customer.payer.account;
-    let turn = parts.admission.enter(account, customer.plan).await?;
-    Ok((customer, turn))
+    let limits = &caller.limits;
+    let turn = parts
+        .admission
+        .enter(&limits.account, limits.plan())
+        .await?;
+    Ok((Customer::of(caller), turn))
 }
 
 /// Serves a user's request; `read` parses its body.

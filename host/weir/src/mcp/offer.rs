@@ -86,9 +86,10 @@ pub(super) async fn call(
     require_budget(parts, &account, caller)
         .await
         .map_err(McpCallFailure::Unserved)?;
-    let turn = parts.admission.enter(&account, plan).await;
+    let limits = &caller.limits;
+    let turn = parts.admission.enter(&limits.account, limits.plan()).await;
     let _turn = turn.map_err(McpCallFailure::Unserved)?;
-    let tool_turn = parts.tools.try_turn(&account).ok_or_else(|| {
+    let tool_turn = parts.tools.try_turn(&limits.account).ok_or_else(|| {
         let most = parts.tools.calls_per_account();
         let what = format!("An account may make {most} concurrent tool calls.");
         McpCallFailure::Unserved(ApiError::too_many_at_once(what))

@@ -10,7 +10,7 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, Credits, Plan};
 
 use super::members::change_failed;
-use super::store::{self, MAX_OWNED, OrganisationItem};
+use super::store::{self, MAX_CREATED_A_DAY, MAX_OWNED, OrganisationItem};
 use super::{MemberCaller, OrganisationParts, failed, read_name, too_many};
 use crate::content_log;
 use crate::content_log::settings::{ContentLogSwitch, require_allowed};
@@ -57,7 +57,7 @@ struct OrganisationList {
     request_body = NameRequest,
     responses(
         (status = 201, body = OrganisationItem),
-        (status = 429, description = "`ORGANISATION_LIMIT_REACHED`: a user owns at most 10 organisations."),
+        (status = 429, description = "`ORGANISATION_LIMIT_REACHED`: a user owns at most 10 organisations and creates at most 10 a day."),
     ),
 )]
 pub async fn create_organisation(
@@ -81,7 +81,9 @@ pub async fn create(
         .await
         .map_err(failed)?;
     let id =
-        id.ok_or_else(|| too_many(format!("A user owns at most {MAX_OWNED} organisations.")))?;
+        id.ok_or_else(|| too_many(format!(
+            "A user owns at most {MAX_OWNED} organisations, and creates at most {MAX_CREATED_A_DAY} a day."
+        )))?;
     let caller = MemberCaller {
         organisation_id: id,
         user_id: owner.to_owned(),

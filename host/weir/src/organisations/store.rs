@@ -18,6 +18,10 @@ use crate::limits::data::DataLimits;
 /// The maximum organisations that a user may own.
 pub(super) const MAX_OWNED: i64 = 10;
 
+/// The maximum organisations that a user may create within a day, including deleted ones: otherwise, creation and deletion
+/// would be endless.
+pub(super) const MAX_CREATED_A_DAY: i64 = 10;
+
 /// The maximum members of an organisation, including service accounts.
 pub(super) const MAX_MEMBERS: i64 = 1_000;
 
@@ -138,7 +142,7 @@ pub(super) struct NewInvitation<'a> {
     pub(super) expires_at: Millis,
 }
 
-/// Creates an organisation with its first owner. `None` if the user owns too many.
+/// Creates an organisation with its first owner. `None` if the user owns too many, or created too many within a day.
 pub(super) async fn create(
     database: &Database,
     name: &str,
@@ -154,17 +158,26 @@ pub(super) async fn create(
     .bind(owner)
     .fetch_one(&mut transaction)
     .await?;
-    if owned >= MAX_OWNED {
+    let created: i64 = sqlx::query_scalar(
+        "SELECT CAST(COUNT(*) AS BIGINT) FROM users WHERE created_by = $1 AND created_at > $2",
+    )
+    .bind(owner)
+    .bind(now.plus_days(-1).0)
+    .fetch_one(&mut transaction)
+    .await?;
+    if owned >= MAX_OWNED || created >= MAX_CREATED_A_DAY {
         return Ok(None);
     }
     let id = ids::organisation_id();
     // 0 means enabled. Nodes of the release before organisations reject the keys, because they would ignore roles and budgets.
     sqlx::query(
-        "INSERT INTO users (id, kind, name, created_at, disabled_at) VALUES ($1, 'organisation', $2, $3, 0)",
+        "INSERT INTO users (id, kind, name, created_at, disabled_at, created_by) \
+         VALUES ($1, 'organisation', $2, $3, 0, $4)",
     )
     .bind(&id)
     .bind(name)
     .bind(now.0)
+    .bind(owner)
     .execute(&mut transaction)
     .await?;
     insert_member(&mut transaction, &id, owner, Role::Owner, now).await?;

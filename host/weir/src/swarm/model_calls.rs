@@ -13,7 +13,7 @@ use super::Swarms;
 use super::model::FENCE;
 use super::store::SwarmRun;
 use crate::context::RequestContext;
-use crate::identity::limits::key_among;
+use crate::identity::limits::{LimitsOwner, key_among};
 use crate::identity::model_grant::{ModelGrant, find_grant};
 use crate::identity::part_rates::PartRates;
 use crate::identity::service::{ServiceCaller, ServiceScope};
@@ -52,7 +52,7 @@ pub async fn create_agent_completion(
     call.needs_tools = true;
     let mut key = key.with_body(&body.bytes);
     let mut publisher = None;
-    let (payer, ModelGrant { plan, models }) = match take_id(&mut call, "execution_id")? {
+    let (payer, grant) = match take_id(&mut call, "execution_id")? {
         Some(id) => {
             let step = take_step(&mut call)?;
             let run = find_run(&swarms, &id, &headers).await?;
@@ -65,8 +65,13 @@ pub async fn create_agent_completion(
         None => {
             let payer = take_payer(&mut call)?;
             let plan = users::require(&swarms.inference, &payer.account.0).await?;
-            let models = Vec::new();
-            (payer, ModelGrant { plan, models })
+            let limits = LimitsOwner::own(&payer.account.0, plan);
+            let grant = ModelGrant {
+                plan,
+                models: Vec::new(),
+                limits,
+            };
+            (payer, grant)
         }
     };
     let member = payer.parts.iter().find_map(|part| match part {
@@ -82,7 +87,13 @@ pub async fn create_agent_completion(
     context.log_content(options.content_log);
     // The account is known only after the body.
     let inference = &swarms.inference;
-    let turn = inference.admission.enter(&payer.account, plan).await?;
+    let ModelGrant {
+        plan,
+        models,
+        limits,
+    } = grant;
+    let turn = (inference.admission).enter(&limits.account, limits.plan());
+    let turn = turn.await?;
     let held = (turn, body.room);
     let customer = Customer {
         session_owner: payer.account.clone(),

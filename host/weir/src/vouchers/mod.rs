@@ -4,8 +4,8 @@
 //! credits, with an id from the voucher and the user. Then the redemption is marked as applied. If a node stops in
 //! between, another one finishes ([`run`]): the ledger accepts each id once.
 //!
-//! **Invariant:** an account redeems a voucher at most once, and all accounts together at most `uses` times, under any
-//! concurrency on any number of nodes.
+//! **Invariant:** an account and a person redeem a voucher at most once, the person for any account, and all accounts
+//! together at most `uses` times, under any concurrency on any number of nodes. Guesses of codes count by person, too.
 //! **Invariant:** weir stores only a keyed hash of a code, and shows the code once.
 //!
 //! To change the format of codes, edit [`code`]; to change operators' settings, [`admin`].
@@ -141,10 +141,10 @@ pub async fn revoke(core: &Core, id: &str, now: Millis, by: &Actor) -> Result<()
     }
 }
 
-/// Redeems a code for a user.
+/// Redeems a code for an account, in the name of a person.
 pub async fn redeem(
     parts: &VoucherParts,
-    user_id: &str,
+    (account, person): (&str, &str),
     code: &str,
 ) -> Result<Redemption, ApiError> {
     let failed = |error| ApiError::of_database(&error, "redeeming a voucher");
@@ -156,19 +156,19 @@ pub async fn redeem(
     let (database, now) = (&parts.database, parts.ledger.now());
     let window_ms = GUESS_WINDOW.as_millis() as i64;
     // The count precedes the look-up: concurrent guesses are limited like sequential ones.
-    let (guesses, since) = store::count_guess(database, user_id, now, window_ms)
+    let (guesses, since) = store::count_guess(database, person, now, window_ms)
         .await
         .map_err(failed)?;
     if guesses > MOST_GUESSES {
         let left_ms = (since.0 + window_ms - now.0).max(1);
-        return Err(too_many_guesses(parts, user_id, left_ms as u64));
+        return Err(too_many_guesses(parts, person, left_ms as u64));
     }
     let voucher = find_by_code(parts, &code).await.map_err(failed)?;
     let voucher = voucher.ok_or_else(unknown_code)?;
-    store::forget_guess(database, user_id)
+    store::forget_guess(database, person)
         .await
         .map_err(failed)?;
-    let claim = store::claim(database, &voucher, user_id, now)
+    let claim = store::claim(database, &voucher, (account, person), now)
         .await
         .map_err(failed)?;
     let redemption = match claim {
@@ -178,7 +178,8 @@ pub async fn redeem(
             return Err(not_redeemable(&current.unwrap_or(voucher), now));
         }
     };
-    match apply(parts, &redemption).await? {
+    let is_new = apply(parts, &redemption).await?;
+    match is_new && redemption.user_id == account {
         true => Ok(redemption),
         false => Err(already_redeemed(&redemption)),
     }
@@ -300,7 +301,8 @@ fn not_redeemable(voucher: &Voucher, now: Millis) -> ApiError {
 }
 
 fn already_redeemed(redemption: &Redemption) -> ApiError {
-    let what = "You have already redeemed this voucher; its credits are in your balance.";
+    let what =
+        "You or this account have already redeemed this voucher; its credits are in the balance.";
     ApiError::new(ErrorCode::VoucherAlreadyRedeemed, what)
         .with_param("code")
         .with_no_retry()

@@ -63,7 +63,7 @@ pub async fn redeem_voucher(
 ) -> Result<Json<RedeemedVoucher>, ApiError> {
     let asked: RedeemRequest = from_json(&body.bytes)?;
     let code = asked.code.as_str().unwrap_or_default();
-    let redeemed = redeem(&parts, &caller.account.0, code).await?;
+    let redeemed = redeem(&parts, (&caller.account.0, &caller.user_id), code).await?;
     Ok(Json(RedeemedVoucher {
         voucher_id: redeemed.voucher_id,
         credits: redeemed.credits,

@@ -32,7 +32,7 @@ pub struct Voucher {
 /// A redemption, as its row has it.
 #[derive(Debug, Clone)]
 pub struct Redemption {
-    /// The user who redeemed.
+    /// The account that has the credits.
     pub user_id: String,
     /// The voucher.
     pub voucher_id: String,
@@ -121,23 +121,24 @@ pub async fn revoke(database: &Database, id: &str, now: Millis) -> sqlx::Result<
     Ok(revoked.rows_affected() == 1)
 }
 
-/// Takes one use of a voucher for an account, unless the account has one already. One transaction keeps both the count
-/// and the account within their limits under any concurrency.
+/// Takes one use of a voucher for an account, unless the account or the person who acts for it has one already. One
+/// transaction keeps the count, the account and the person within their limits under any concurrency.
 pub async fn claim(
     database: &Database,
     voucher: &Voucher,
-    user_id: &str,
+    (user_id, person_id): (&str, &str),
     now: Millis,
 ) -> sqlx::Result<VoucherClaim> {
     let mut transaction = database.begin().await?;
     let inserted = sqlx::query(
-        "INSERT INTO voucher_redemptions (user_id, voucher_id, credits, redeemed_at) \
-         VALUES ($1, $2, $3, $4) ON CONFLICT (user_id, voucher_id) DO NOTHING",
+        "INSERT INTO voucher_redemptions (user_id, voucher_id, credits, redeemed_at, person_id) \
+         VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
     )
     .bind(user_id)
     .bind(&*voucher.id)
     .bind(voucher.credits.micro())
     .bind(now.0)
+    .bind(person_id)
     .execute(&mut transaction)
     .await?;
     if inserted.rows_affected() == 1 {
@@ -156,10 +157,12 @@ pub async fn claim(
     }
     let row = sqlx::query(
         "SELECT user_id, voucher_id, credits, redeemed_at FROM voucher_redemptions \
-         WHERE user_id = $1 AND voucher_id = $2",
+         WHERE voucher_id = $2 AND (user_id = $1 OR person_id = $3) \
+         ORDER BY CASE WHEN user_id = $1 THEN 0 ELSE 1 END LIMIT 1",
     )
     .bind(user_id)
     .bind(&*voucher.id)
+    .bind(person_id)
     .fetch_one(&mut transaction)
     .await?;
     let redemption = read_redemption(&row)?;
@@ -202,7 +205,7 @@ pub async fn open_redemptions(
     rows.iter().map(read_redemption).collect()
 }
 
-/// Counts a user's guess before the look-up. Returns the number of guesses in the current window, and the window's
+/// Counts a person's guess before the look-up. Returns the number of guesses in the current window, and the window's
 /// start.
 pub async fn count_guess(
     database: &Database,

@@ -175,12 +175,13 @@ const TOKEN_HEAD_BYTES: usize = 10;
 pub fn redact_shapes(text: &mut String) {
     let mut bytes = std::mem::take(text).into_bytes();
     redact_private_keys(&mut bytes);
+    let mut scans = Scans::default();
     let mut at = 0;
     while at < bytes.len() {
         let found = match bytes[at] {
             b':' => password(&bytes, at),
             byte if byte.is_ascii_alphabetic() && begins_word(&bytes, at) => {
-                prefixed(&bytes, at).or_else(|| after_word(&bytes, at))
+                prefixed(&bytes, at, &mut scans).or_else(|| after_word(&bytes, at, &mut scans))
             }
             _ => None,
         };
@@ -217,6 +218,39 @@ const fn is_of_token(byte: u8) -> bool {
     is_of_key(byte) || matches!(byte, b'.' | b'~' | b'+' | b'/' | b'=')
 }
 
+/// The searches in a text, which remember their result: a word in the middle of a long token searches the rest of it once
+/// more, and a stranger may send a token with many such words.
+///
+/// **Invariant:** the time of all searches together is proportional to the bytes of the text. Asterisks that replace
+/// credentials before a search cannot change its result, because the search begins behind them.
+#[derive(Default)]
+struct Scans {
+    key_end: Scan,
+    token_end: Scan,
+    dot: Scan,
+    second_dot: Scan,
+    digit: Scan,
+}
+
+/// A search for the next byte of a kind.
+#[derive(Default)]
+struct Scan {
+    from: usize,
+    found: usize,
+}
+
+impl Scan {
+    /// Returns the place of the first byte of this kind at `from` or later; the length of the bytes if there is none.
+    fn next(&mut self, bytes: &[u8], from: usize, is_of_kind: impl Fn(u8) -> bool) -> usize {
+        if !(self.from..=self.found).contains(&from) || self.found == 0 {
+            let found = bytes[from..].iter().position(|byte| is_of_kind(*byte));
+            self.found = found.map_or(bytes.len(), |found| from + found);
+            self.from = from;
+        }
+        self.found
+    }
+}
+
 /// Returns the end of the bytes of a kind.
 fn end_of(bytes: &[u8], from: usize, is_of_kind: fn(u8) -> bool) -> usize {
     let rest = bytes[from..].iter();
@@ -224,26 +258,29 @@ fn end_of(bytes: &[u8], from: usize, is_of_kind: fn(u8) -> bool) -> usize {
 }
 
 /// Returns the range of a key with a known prefix, or of a JSON Web Token.
-fn prefixed(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+fn prefixed(bytes: &[u8], at: usize, scans: &mut Scans) -> Option<(usize, usize)> {
     let rest = &bytes[at..];
+    let is_end = |byte| !is_of_key(byte) && byte != b'.';
     if rest.starts_with(b"eyJ") {
-        let end = end_of(bytes, at, |byte| is_of_key(byte) || byte == b'.');
-        let mut parts = bytes[at..end].split(|byte| *byte == b'.');
-        let is_head = parts
-            .next()
-            .is_some_and(|head| head.len() >= TOKEN_HEAD_BYTES);
-        let is_token = is_head && parts.count() >= 2 && end - at >= TOKEN_BYTES;
+        let end = scans.key_end.next(bytes, at, is_end);
+        let is_dot = |byte| byte == b'.';
+        let first = scans.dot.next(bytes, at, is_dot).min(end);
+        let second = match first < end {
+            true => scans.second_dot.next(bytes, first + 1, is_dot).min(end),
+            false => end,
+        };
+        let is_token = first - at >= TOKEN_HEAD_BYTES && second < end && end - at >= TOKEN_BYTES;
         return is_token.then_some((at, end));
     }
     let mut prefixes = PREFIXES.iter();
     let (prefix, least) = prefixes.find(|(prefix, _)| rest.starts_with(prefix.as_bytes()))?;
     let from = at + prefix.len();
-    let end = end_of(bytes, from, |byte| is_of_key(byte) || byte == b'.');
+    let end = scans.key_end.next(bytes, from, is_end);
     (end - from >= *least).then_some((at, end))
 }
 
 /// Returns the range of a credential behind a word such as `Bearer`. It has a digit, unlike a word of a text.
-fn after_word(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+fn after_word(bytes: &[u8], at: usize, scans: &mut Scans) -> Option<(usize, usize)> {
     // The last part of a longer name counts, too: `AWS_SECRET_ACCESS_KEY`.
     let name_end = end_of(bytes, at, |byte| byte.is_ascii_alphabetic() || byte == b'_');
     let name = bytes[at..name_end].to_ascii_lowercase();
@@ -251,8 +288,9 @@ fn after_word(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let (_, least) = words.find(|(word, _)| name.ends_with(word.as_bytes()))?;
     let is_between = |byte: u8| matches!(byte, b' ' | b'\t' | b':' | b'=' | b'"' | b'\'' | b'\\');
     let from = end_of(bytes, name_end, is_between);
-    let end = end_of(bytes, from, is_of_token);
-    let has_digit = bytes[from..end].iter().any(u8::is_ascii_digit);
+    let end = scans.token_end.next(bytes, from, |byte| !is_of_token(byte));
+    let digit = |byte: u8| byte.is_ascii_digit();
+    let has_digit = scans.digit.next(bytes, from, digit) < end;
     (from > name_end && end - from >= *least && has_digit).then_some((from, end))
 }
 
@@ -273,13 +311,16 @@ fn password(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
 fn redact_private_keys(bytes: &mut [u8]) {
     const LABEL: &[u8] = b"PRIVATE KEY-----";
     let (label, end) = (Finder::new(LABEL), Finder::new(b"-----END"));
+    let begin = Finder::new(b"-----BEGIN");
     let mut from = 0;
     while let Some(at) = label.find(&bytes[from..]) {
         let body = from + at + LABEL.len();
-        let line = bytes[..body].iter().rposition(|byte| *byte == b'\n');
-        let line = &bytes[line.map_or(0, |at| at + 1)..body];
+        // The beginning is on the label's line, behind the label before it.
+        let line = bytes[from..body].iter().rposition(|byte| *byte == b'\n');
+        let line = line.map_or(from, |at| from + at + 1);
+        let is_key = begin.find(&bytes[line..body]).is_some();
         from = body;
-        if Finder::new(b"-----BEGIN").find(line).is_none() {
+        if !is_key {
             continue;
         }
         let length = end.find(&bytes[body..]);

@@ -21,6 +21,7 @@
 //! own.
 
 pub mod adapter;
+pub mod child;
 pub mod code_cache;
 pub mod compiler;
 mod configuration;

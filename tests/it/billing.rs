@@ -547,7 +547,8 @@ async fn a_file_is_held_for_by_its_pages_or_as_the_rest_of_the_window() {
         .credits(0)
         .start()
         .await;
-    leave(&gateway, Credits::from_micro(1)).await;
+    // As much as the request costs without the document, so that weir reads it.
+    leave(&gateway, Credits::from_micro(price(200, 1_064))).await;
     let ask = async |data: &str| {
         let mut body = chat("scripted", "");
         body["messages"][0]["content"] = json!([{ "type": "file", "file": {

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 const MAX_PAGES: usize = 10_000;
 
 /// The maximum bytes of a relevant name with all its characters escaped, e.g. `#4b` for `K`.
-const NAME_BYTES: usize = 3 * 8;
+const NAME_BYTES: usize = 3 * 12;
 
 /// The findings in a document so far.
 #[derive(Default)]
@@ -93,7 +93,7 @@ impl PageTree {
 }
 
 /// Reads a name without its slash, with resolved escapes, and returns the rest. Long names are truncated.
-fn read_name(bytes: &[u8]) -> (Vec<u8>, &[u8]) {
+pub(crate) fn read_name(bytes: &[u8]) -> (Vec<u8>, &[u8]) {
     let is_regular = |byte: &u8| !is_space(*byte) && !b"()<>[]{}/%".contains(byte);
     let end = bytes.iter().position(|byte| !is_regular(byte));
     let (name, after) = bytes.split_at(end.unwrap_or(bytes.len()));
@@ -125,7 +125,7 @@ fn is_alias(object: &[u8]) -> bool {
 }
 
 /// Reads a reference such as `12 0 R`, and returns the rest.
-fn read_reference(bytes: &[u8]) -> Option<(u32, &[u8])> {
+pub(crate) fn read_reference(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (object, rest) = read_integer(skip_space(bytes))?;
     let (_, rest) = read_integer(skip_some_space(rest)?)?;
     let rest = skip_some_space(rest)?.strip_prefix(b"R")?;
@@ -161,13 +161,13 @@ fn skip_some_space(bytes: &[u8]) -> Option<&[u8]> {
     (rest.len() < bytes.len()).then_some(rest)
 }
 
-fn skip_space(bytes: &[u8]) -> &[u8] {
+pub(crate) fn skip_space(bytes: &[u8]) -> &[u8] {
     let space = bytes.iter().take_while(|byte| is_space(**byte)).count();
     &bytes[space..]
 }
 
 /// Whether a byte is white space in PDF.
-fn is_space(byte: u8) -> bool {
+pub(crate) fn is_space(byte: u8) -> bool {
     matches!(byte, 0 | b'\t' | b'\n' | 12 | b'\r' | b' ')
 }
 

@@ -9,7 +9,7 @@
 use serde::Deserialize;
 use weir_dialects::hosted::{self, ASSUMED_USES, MAX_USES};
 use weir_dialects::{Attachment, AudioTask, RetrievalTask};
-use weir_ledger::TokenCounts;
+use weir_ledger::{TokenCounts, Unit};
 use weir_ledger::pricing::UsageBound;
 use weir_ledger::usage::{Billable, Quantity};
 use weir_sandbox::adapter::bindings::chat::{
@@ -19,12 +19,16 @@ use weir_sandbox::adapter::bindings::chat::{
 
 use weir_sandbox::adapter::bindings::embeddings::Input;
 
+use crate::audio_length::RecordingLength;
+use crate::file_reader::DocumentSize;
 use crate::image_size::ImageSize;
 use crate::image_tokens::ImageCounting;
-use crate::pages;
 
 /// Bytes of text per token, for estimates: English has about four.
 pub const BYTES_PER_TOKEN: u64 = 4;
+
+/// Bytes of text per token, for bounds.
+const BYTES_PER_BOUND_TOKEN: u64 = 2;
 
 /// The tokens that a response may report beyond its output limit: some upstreams count a few framing tokens.
 pub const OUTPUT_SLACK_TOKENS: u64 = 64;
@@ -72,6 +76,9 @@ const IMAGE_OUTPUT: &str = "image-output-tokens";
 /// The provider's searches of the web.
 const WEB_SEARCHES: &str = "web-searches";
 
+/// Seconds of a recording.
+const AUDIO_SECONDS: &str = "audio-seconds";
+
 /// The searches of documents.
 const SEARCH_UNITS: &str = "search-units";
 
@@ -88,8 +95,12 @@ pub struct RequestSize {
     pub images: u64,
     /// Their tokens together.
     pub image_tokens: u64,
+    /// Documents that weir has not read yet. Until then, they are uncounted files.
+    pub unread_documents: u64,
     /// Maximum pages of documents.
     pub pages: u64,
+    /// Maximum bytes of text on these pages.
+    pub page_text_bytes: u64,
     /// Files and audio that only the upstream can count: each may fill the context window.
     pub uncounted_files: u64,
     /// Their bytes, if the request contains them.
@@ -104,8 +115,10 @@ pub struct RequestSize {
     pub audio_seconds: u64,
     /// The estimated output tokens of a spoken text.
     pub spoken_tokens: u64,
-    /// The input in characters or seconds, if the price counts these: known exactly, and charged without a report.
+    /// The input in characters or seconds, if the price counts these: charged without a report.
     pub units: Option<Quantity>,
+    /// Whether the provider may find more units than weir, which it reports.
+    pub may_have_more_units: bool,
 }
 
 /// The limits of a request's model.
@@ -242,16 +255,47 @@ impl RequestSize {
         size
     }
 
+    /// Returns the size with the documents, by their bytes and sizes; `None` for each that cannot be counted.
+    #[must_use]
+    pub fn with_documents(mut self, documents: &[(u64, Option<DocumentSize>)]) -> Self {
+        self.unread_documents = 0;
+        for (bytes, size) in documents {
+            if let Some(size) = size {
+                self.uncounted_files = self.uncounted_files.saturating_sub(1);
+                self.uncounted_bytes = self.uncounted_bytes.saturating_sub(*bytes);
+                self.pages += size.pages;
+                self.page_text_bytes = self.page_text_bytes.saturating_add(size.text_bytes);
+            }
+        }
+        self
+    }
+
+    /// Returns the size without unread documents: the request costs at least as much.
+    #[must_use]
+    pub fn without_unread_documents(self) -> Self {
+        Self {
+            unread_documents: 0,
+            uncounted_files: self.uncounted_files - self.unread_documents,
+            ..self
+        }
+    }
+
+    /// Sets the length of a recording that is paid by the second.
+    pub fn set_seconds_as_units(&mut self, length: RecordingLength) {
+        self.units = Some(Quantity::new(Unit::Seconds, length.seconds));
+        self.may_have_more_units = !length.is_exact;
+    }
+
     /// Estimates the input tokens, without pages and uncounted files.
     pub fn estimated_tokens(&self) -> u64 {
         self.text_bytes.div_ceil(BYTES_PER_TOKEN)
             + self.image_tokens
-            + AUDIO_TOKENS_PER_SECOND * self.audio_seconds
+            + AUDIO_TOKENS_PER_SECOND.saturating_mul(self.audio_seconds)
     }
 
     /// Estimates the input tokens. An uncounted file fills the rest of the context window.
     pub fn estimated_tokens_with_files(&self, max_image_tokens: u64, context_window: u64) -> u64 {
-        let counted = self.estimated_tokens() + self.page_tokens(max_image_tokens);
+        let counted = self.estimated_tokens() + self.page_tokens(max_image_tokens, BYTES_PER_TOKEN);
         match self.uncounted_files {
             0 => counted,
             _ => counted.max(context_window),
@@ -265,9 +309,10 @@ impl RequestSize {
         let window = without_files.max(model.context_window);
         match self.uncounted_files {
             0 => {
-                let pages = self.page_tokens(model.max_image_tokens);
+                let pages = self.page_tokens(model.max_image_tokens, BYTES_PER_BOUND_TOKEN);
                 let results = HOSTED_RESULT_TOKENS * self.hosted_uses;
-                (without_files + INPUT_BELIEVED * (pages + results)).min(window)
+                let files = INPUT_BELIEVED.saturating_mul(pages + results);
+                without_files.saturating_add(files).min(window)
             }
             _ => window,
         }
@@ -312,16 +357,18 @@ impl RequestSize {
 
     /// Returns an upper bound of the input tokens, without uncounted files.
     fn bound_tokens(&self) -> u64 {
-        self.text_bytes / 2
+        self.text_bytes / BYTES_PER_BOUND_TOKEN
             + 16 * self.messages
             + 64 * self.tools
             + if self.tools > 0 { 512 } else { 0 }
             + self.image_tokens
-            + AUDIO_TOKENS_PER_SECOND * self.audio_seconds
+            + AUDIO_TOKENS_PER_SECOND.saturating_mul(self.audio_seconds)
     }
 
-    fn page_tokens(&self, max_image_tokens: u64) -> u64 {
-        self.pages * (max_image_tokens + PAGE_TEXT_TOKENS)
+    /// Counts pages as images and as texts with so many bytes a token.
+    fn page_tokens(&self, max_image_tokens: u64, bytes_per_token: u64) -> u64 {
+        let text = self.page_text_bytes / bytes_per_token;
+        self.pages * max_image_tokens + text.max(self.pages * PAGE_TEXT_TOKENS)
     }
 
     fn content(&mut self, content: &Content, attached: &Attached<'_>) {
@@ -422,13 +469,10 @@ impl RequestSize {
             Some(Attachment { media_type, data }) if is_text(media_type, data) => {
                 self.text_bytes += data.len() as u64;
             }
-            Some(Attachment { media_type, data }) if media_type == "application/pdf" => {
-                match pages::count(data) {
-                    Some(pages) => self.pages += pages,
-                    None => self.uncounted(&file.source, attached),
-                }
+            found => {
+                self.unread_documents += u64::from(found.is_some_and(is_document));
+                self.uncounted(&file.source, attached);
             }
-            _ => self.uncounted(&file.source, attached),
         }
     }
 
@@ -462,6 +506,40 @@ impl<'a> Attached<'a> {
             _ => None,
         }
     }
+}
+
+/// Returns the documents of a request whose pages weir can count: those that [`RequestSize::of`] has not read.
+pub fn documents<'a>(
+    request: &'a ChatRequest,
+    attachments: &'a [Attachment],
+) -> impl Iterator<Item = &'a Attachment> {
+    let parts = request.messages.iter().flat_map(|message| &message.parts);
+    let files = parts.flat_map(|part| -> Vec<&File> {
+        match &part.content {
+            Content::File(file) => vec![file],
+            Content::ToolResult(result) => {
+                let content = result.content.iter();
+                let files = content.filter_map(|content| match content {
+                    ToolContent::File(file) => Some(file),
+                    _ => None,
+                });
+                files.collect()
+            }
+            _ => Vec::new(),
+        }
+    });
+    let attached = Attached {
+        attachments,
+        counting: ImageCounting {
+            family: None,
+            max_tokens: 0,
+        },
+    };
+    files.filter_map(move |file| attached.find(&file.source).filter(|file| is_document(file)))
+}
+
+fn is_document(file: &Attachment) -> bool {
+    file.media_type == "application/pdf"
 }
 
 /// Whether a file is text for its upstream, too, and not a binary format.
@@ -548,14 +626,24 @@ pub fn check(
     model: &ModelLimits,
     received: ReceivedBytes,
 ) -> CheckedUsage {
-    if size.units.is_some() {
+    if let Some(units) = size.units {
+        let reported = reported.map_or(0, |usage| named(usage, AUDIO_SECONDS));
+        let reported = i64::try_from(reported).unwrap_or(i64::MAX);
+        // A provider can find more in a compressed recording, which it charges; but not more than the model takes.
+        let window = i64::try_from(model.context_window).unwrap_or(i64::MAX);
+        let most = match size.may_have_more_units {
+            true => units.count.max(window),
+            false => units.count,
+        };
+        let count = units.count.max(reported.min(most));
         let used = Billable {
-            input: size.units,
+            input: Some(Quantity { count, ..units }),
             ..Billable::default()
         };
         return CheckedUsage {
             used,
-            ..CheckedUsage::default()
+            estimated: false,
+            clamped: reported > most,
         };
     }
     let input_max = size.max_input_tokens(model);
@@ -572,7 +660,7 @@ pub fn check(
         .filter(|count| seen(count, received.bytes + size.spoken_tokens));
     let input = reported_input.unwrap_or_else(|| {
         size.estimated_tokens()
-            + size.page_tokens(model.max_image_tokens)
+            + size.page_tokens(model.max_image_tokens, BYTES_PER_TOKEN)
             + size.uncounted_bytes / BYTES_PER_TOKEN
     });
     let estimate = received.bytes.div_ceil(BYTES_PER_TOKEN) + size.spoken_tokens;
@@ -633,6 +721,7 @@ mod tests {
     use base64::engine::general_purpose::STANDARD;
 
     use super::*;
+    use crate::file_reader::document_size;
     use crate::image_tokens::ImageFamily;
     use weir_dialects::read_own;
     use weir_errors::ApiError;
@@ -644,7 +733,9 @@ mod tests {
         tools: 1,
         images: 1,
         image_tokens: 100,
+        unread_documents: 0,
         pages: 0,
+        page_text_bytes: 0,
         uncounted_files: 0,
         uncounted_bytes: 0,
         hosted_uses: 0,
@@ -653,6 +744,7 @@ mod tests {
         audio_seconds: 0,
         spoken_tokens: 0,
         units: None,
+        may_have_more_units: false,
     };
 
     const MODEL: ModelLimits = ModelLimits {
@@ -727,17 +819,35 @@ mod tests {
                 images: 3,
                 // 200 × 200 pixels, a URL, and bytes of another kind.
                 image_tokens: 64 + 2 * 1_000,
-                pages: 2,
-                uncounted_files: 5,
-                uncounted_bytes: 6 + 4 + PDF.len() as u64 + 3,
+                unread_documents: 2,
+                pages: 0,
+                page_text_bytes: 0,
+                uncounted_files: 6,
+                uncounted_bytes: 6 + 4 + 2 * PDF.len() as u64 + 3,
                 hosted_uses: 0,
                 searches: 0,
                 least_searches: 0,
                 audio_seconds: 0,
                 spoken_tokens: 0,
                 units: None,
+                may_have_more_units: false,
             }
         );
+        let documents: Vec<_> = documents(&call.request, &call.attachments)
+            .map(|file| (file.data.len() as u64, document_size(&file.data)))
+            .collect();
+        assert_eq!(documents.len(), 2);
+        let read = size.with_documents(&documents);
+        assert_eq!(
+            (read.unread_documents, read.pages, read.uncounted_files),
+            (0, 2, 5)
+        );
+        assert_eq!(read.page_text_bytes, PDF.len() as u64);
+        assert_eq!(
+            read.uncounted_bytes,
+            size.uncounted_bytes - PDF.len() as u64
+        );
+        assert_eq!(size.without_unread_documents().uncounted_files, 4);
         Ok(())
     }
 
@@ -755,6 +865,9 @@ mod tests {
         };
         assert_eq!(with(|_| {}), text);
         assert_eq!(with(|size| size.pages = 2), text + 2 * 2 * 1_100);
+        // A page with much text: a token for each byte.
+        let dense = |size: &mut RequestSize| (size.pages, size.page_text_bytes) = (1, 6_000);
+        assert_eq!(with(dense), text + 2 * 100 + 6_000);
         // Files fill the window, but not more.
         assert_eq!(with(|size| size.pages = 4), 8_000);
         assert_eq!(with(|size| size.uncounted_files = 1), 8_000);

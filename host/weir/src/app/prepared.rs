@@ -20,6 +20,7 @@ use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::{SecretKey, create_private_folder, environment};
 use weir_telemetry::export::PendingExporter;
 use weir_upstream::client::HttpClient;
+use weir_upstream::file_reader::FileReader;
 
 use crate::config::Config;
 use crate::identity::pepper::Peppers;
@@ -46,6 +47,8 @@ pub struct PreparedParts {
     pub sign_in: SignInIssuers,
     /// The source of the token for other services.
     pub service_tokens: Option<ServiceTokenSource>,
+    /// The reader of recordings and documents.
+    pub file_reader: FileReader,
     /// The HTTP client for upstreams.
     pub http: HttpClient,
     /// The operators' rules for tools.
@@ -146,6 +149,7 @@ impl PreparedParts {
             bail!("the configuration is invalid:\n  {}", problems.join("\n  "));
         };
         Ok(Self {
+            file_reader: FileReader::new(compiler.program().to_owned()),
             plugins: load_plugins(config, bundled, compiler, progress).await?,
             key_peppers,
             sealing_keys,

@@ -25,6 +25,7 @@ use weir_storage::{Cache, Database, database};
 use weir_telemetry::export::ExportFigures;
 use weir_telemetry::spans::Tracer;
 use weir_upstream::client::HttpClient;
+use weir_upstream::file_reader::FileReader;
 
 use super::layers::CatalogLayers;
 use super::prepared::Exporters;
@@ -125,6 +126,7 @@ impl App {
             verifiers,
             sign_in,
             service_tokens,
+            file_reader,
             http,
             rules,
             mcp_servers,
@@ -160,7 +162,8 @@ impl App {
         });
         let identity = base.identity(verifiers, sign_in, key_peppers);
         let payments = base.payments(payment_secrets)?;
-        let inference = base.inference(http, filter_guard, oversight, payments.clone());
+        let inference =
+            base.inference(http, file_reader, filter_guard, oversight, payments.clone());
         let swarms = base.swarms(inference.clone(), tools.clone(), service_tokens);
         base.start_housekeeping(&identity, &inference);
         layers.follow();
@@ -387,6 +390,7 @@ impl BaseParts {
     fn inference(
         &self,
         http: HttpClient,
+        file_reader: FileReader,
         guard: Guard,
         oversight: Oversight,
         payments: Payments,
@@ -419,6 +423,7 @@ impl BaseParts {
             oversight,
             routing: self.routing.clone(),
             http,
+            file_reader,
             guard,
             admission: self.admission.clone(),
             recorder,

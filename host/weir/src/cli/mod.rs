@@ -40,6 +40,7 @@ use weir_telemetry as telemetry;
 use self::connection::OperatorCommand;
 use crate::config::Config;
 use weir_sandbox::compiler;
+use weir_upstream::file_reader;
 
 /// Help text after the list of commands.
 const AFTER_HELP: &str = "Start with `weir serve`: it prints a working example request.
@@ -134,6 +135,12 @@ enum WeirCommand {
         /// CPU seconds for each compiler thread.
         seconds: u64,
     },
+    /// Reads the lengths of files from standard input; `weir serve` runs this command.
+    #[command(hide = true, name = file_reader::COMMAND)]
+    ReadFiles {
+        /// The kind of the files.
+        kind: String,
+    },
 }
 
 /// Runs the command that the arguments name, with the files that the program embeds.
@@ -146,6 +153,9 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
     } = arguments.command
     {
         return compiler::run_in_child(memory_mib, seconds);
+    }
+    if let WeirCommand::ReadFiles { kind } = &arguments.command {
+        return file_reader::run_in_child(kind);
     }
     // These commands need no configuration.
     match arguments.command {
@@ -214,7 +224,8 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
             | WeirCommand::Completions { .. }
             | WeirCommand::Version(_)
             | WeirCommand::Man { .. }
-            | WeirCommand::CompilePlugin { .. } => unreachable!("it has been run above"),
+            | WeirCommand::CompilePlugin { .. }
+            | WeirCommand::ReadFiles { .. } => unreachable!("it has been run above"),
         }
     });
     drop(runtime);
@@ -249,7 +260,8 @@ impl WeirCommand {
             | Self::Completions { .. }
             | Self::Version(_)
             | Self::Man { .. }
-            | Self::CompilePlugin { .. } => false,
+            | Self::CompilePlugin { .. }
+            | Self::ReadFiles { .. } => false,
         }
     }
 }

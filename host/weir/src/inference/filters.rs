@@ -182,14 +182,13 @@ pub async fn screen_retrieval(
     Ok((call, passed))
 }
 
-/// Runs the filters of a request about audio, whose recording has this length. They see its texts, and the words of a
-/// recording in the response, but no sound.
+/// Runs the filters of a request about audio. They see its texts, and the words of a recording in the response, but no
+/// sound, and not its length.
 pub async fn screen_audio(
     parts: &InferenceParts,
     catalog: &Catalog,
     asker: FilterCaller<'_>,
     mut call: AudioCall,
-    seconds: u64,
 ) -> Result<(AudioCall, FilterResult), ApiError> {
     let Some(mut screening) = RequestScreening::of(parts, catalog, asker, call.task.model())?
     else {
@@ -197,7 +196,7 @@ pub async fn screen_audio(
     };
     screening.body_bytes = call.body_bytes;
     screening.text_bytes = call.text_bytes();
-    let size = RequestSize::of_audio(&call.task, seconds);
+    let size = RequestSize::of_audio(&call.task, 0);
     let model = call.task.model().to_owned();
     let dialect = call.client.dialect.clone();
     let texts = call.task.texts_mut();

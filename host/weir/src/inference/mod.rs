@@ -28,6 +28,7 @@ mod attended;
 pub mod deltas;
 pub mod droppable;
 pub mod exchange;
+mod files;
 pub mod filters;
 pub mod idempotency;
 mod leniency;
@@ -47,16 +48,14 @@ mod spans;
 pub mod vendors;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::response::Response;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use weir_dialects::{
-    AnswerHead, Attachment, AudioCall, AudioTask, ChatCall, ConversationNames, Dialect, ImageCall,
+    AnswerHead, AudioCall, AudioTask, ChatCall, ConversationNames, Dialect, ImageCall,
     RetrievalCall, RetrievalTask,
 };
 use weir_errors::ApiError;
-use weir_upstream::audio_length;
 use weir_upstream::error::{ExchangeError, Phase};
 
 use self::attended::Work;
@@ -143,9 +142,6 @@ impl Customer {
         }
     }
 }
-
-/// The maximum time to read the length of a recording.
-const READING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves a chat request; returns at the start of the response.
 ///
@@ -263,35 +259,15 @@ pub async fn audio(
     let asked = ResponseTerms::alone(dialect, stream, key, CacheUse::Absent);
     let catalog = parts.catalog.load();
     name_by_id(&catalog, call.task.model_mut(), &context);
-    // No filter changes the model, and a recording takes time.
     customer.require(&catalog, call.task.model())?;
-    let seconds = match &call.recording {
-        Some(recording) => length(recording).await?,
-        None => 0,
-    };
     let choice = ProviderChoice::of(&customer.data_limits, &context)?;
     let asker = customer.asker(&context, &choice);
-    let (call, passed) = filters::screen_audio(parts, &catalog, asker, call, seconds).await?;
+    let (call, passed) = filters::screen_audio(parts, &catalog, asker, call).await?;
     context.log_request(|| LoggedRequest::of_audio(&call));
-    let resolved = resolve::resolve_audio(&catalog, call, seconds, &choice)?;
+    let resolved = resolve::resolve_audio(&catalog, call, &choice)?;
     let terms = PriceTerms::of(&catalog, customer.plan, &resolved.model.id);
     let asked = ResponseTerms { passed, ..asked };
     begin(parts, held, customer, context, resolved, terms, asked).await
-}
-
-/// Returns the length of a recording in seconds. The file is a stranger's: a reader that panics is one that cannot read it.
-async fn length(recording: &Attachment) -> Result<u64, ApiError> {
-    let data = recording.data.clone();
-    let reading = tokio::task::spawn_blocking(|| audio_length::seconds(data));
-    let seconds = match timeout(READING_TIMEOUT, reading).await {
-        Ok(Ok(seconds)) => seconds,
-        _ => None,
-    };
-    seconds.ok_or_else(|| {
-        let message =
-            "file must be a recording of flac, mp3, mp4, ogg, wav or webm whose length can be read.";
-        ApiError::invalid_request("file", message)
-    })
 }
 
 /// Replaces an alias by the model's id, before filters see the request. Records the model.
@@ -415,6 +391,10 @@ async fn begin(
         }
         (None, None) => {
             let PriceTerms { factors, in_plan } = &terms;
+            if files::are_unread(&resolved) {
+                let read = files::read(parts, &payer, &context, factors, *in_plan, &mut resolved);
+                Box::pin(read).await?;
+            }
             let (account, conversation) = (&payer.account, &asked.conversation);
             let route = parts
                 .routing

@@ -14,6 +14,7 @@ use weir_plugins::oversight::Oversight;
 use weir_storage::clock::Millis;
 use weir_storage::sealing::KeyRing;
 use weir_upstream::client::HttpClient;
+use weir_upstream::file_reader::FileReader;
 
 use super::droppable::FieldNames;
 use super::response_cache::ResponseCache;
@@ -42,6 +43,8 @@ pub struct InferenceParts {
     pub routing: Routing,
     /// The HTTP client for upstreams.
     pub http: HttpClient,
+    /// The reader of recordings and documents.
+    pub file_reader: FileReader,
     /// The egress guard, for requests to the services of filters.
     pub guard: Guard,
     /// The request queue.

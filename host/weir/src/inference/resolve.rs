@@ -7,7 +7,7 @@ mod model;
 mod request;
 mod retrieval;
 
-pub use self::audio::resolve_audio;
+pub use self::audio::{resolve_audio, set_recording_length};
 pub use self::images::resolve_images;
 use self::model::model;
 pub use self::model::{ProviderChoice, unknown_model};
@@ -20,6 +20,7 @@ use crate::catalog::Catalog;
 use crate::catalog::config::ModelKind;
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, ToolContent};
+use weir_upstream::file_reader::DocumentSize;
 use weir_upstream::usage::RequestSize;
 
 /// Finds the model and checks the request against its limits. Each error has its own code.
@@ -144,10 +145,16 @@ fn lower_output_limit(limit: &mut Option<u32>, request: &mut ChatRequest, most: 
     }
 }
 
-/// Estimates a request's input tokens, with those of its files. The result may exceed the model's window.
-pub fn estimated_input(catalog: &Catalog, call: &ChatCall) -> Result<u64, ApiError> {
+/// Estimates a request's input tokens, with those of its files. The documents have these sizes. The result may exceed the
+/// model's window.
+pub fn estimated_input(
+    catalog: &Catalog,
+    call: &ChatCall,
+    documents: &[(u64, Option<DocumentSize>)],
+) -> Result<u64, ApiError> {
     let model = model(catalog, &call.request.model, ModelKind::Chat)?;
     let size = RequestSize::of(&call.request, &call.attachments, model.image_counting());
+    let size = size.with_documents(documents);
     Ok(
         size.estimated_tokens_with_files(
             model.max_image_tokens.into(),

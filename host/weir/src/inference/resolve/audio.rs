@@ -4,11 +4,12 @@ use weir_dialects::{AudioCall, AudioTask};
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{Quantity, Unit};
 use weir_sandbox::adapter::bindings::speech::SpeechRequest;
+use weir_upstream::audio_length::RecordingLength;
 use weir_upstream::usage::RequestSize;
 
 use super::model::{ProviderChoice, model};
 use super::request::{ResolvedRequest, ResolvedTask};
-use crate::catalog::config::{InputUnit, ModelKind};
+use crate::catalog::config::ModelKind;
 use crate::catalog::{Catalog, Model};
 
 /// The most output tokens of a spoken character at the normal speed, and of a second of a recording.
@@ -18,11 +19,17 @@ const TOKENS_PER_SECOND: u64 = 16;
 /// The output tokens that need no character and no second.
 const FREE_TOKENS: u64 = 256;
 
-/// Finds the model of such a request, and checks the request against its limits. `seconds` is the length of its recording.
+/// The length of each recording at least, which counts until weir reads it.
+const LEAST_LENGTH: RecordingLength = RecordingLength {
+    seconds: 1,
+    is_exact: false,
+};
+
+/// Finds the model of such a request, and checks the request against its limits. A recording has an unknown length so far;
+/// [`set_recording_length`] sets it.
 pub fn resolve_audio(
     catalog: &Catalog,
     call: AudioCall,
-    seconds: u64,
     choice: &ProviderChoice<'_>,
 ) -> Result<ResolvedRequest, ApiError> {
     let kind = match &call.task {
@@ -30,40 +37,17 @@ pub fn resolve_audio(
         AudioTask::Transcription(_) => ModelKind::Transcription,
     };
     let model = model(catalog, call.task.model(), kind)?;
-    let mut size = RequestSize::of_audio(&call.task, seconds);
-    let (count, unit, field) = match (&call.task, model.unit) {
-        (AudioTask::Speech(task), InputUnit::Token) => {
-            (size.estimated_tokens(), "tokens", input_field(task))
-        }
-        (AudioTask::Speech(task), _) => (task.input.chars().count() as u64, "characters", "input"),
-        (AudioTask::Transcription(_), InputUnit::Token) => {
-            (size.estimated_tokens(), "tokens", "file")
-        }
-        (AudioTask::Transcription(_), _) => (seconds, "seconds", "file"),
+    let (size, output_limit) = match &call.task {
+        AudioTask::Speech(task) => speech_size(model, &call.task, task)?,
+        AudioTask::Transcription(_) => transcript_size(model, &call.task, LEAST_LENGTH)?,
     };
-    size.units = match model.price_unit() {
-        unit @ (Unit::Characters | Unit::Seconds) => Some(Quantity::new(unit, count)),
-        _ => None,
-    };
-    check_window(model, count, unit, field)?;
-    let output = match &call.task {
-        AudioTask::Speech(task) => {
-            let characters = task.input.chars().count() as f64;
-            (characters * TOKENS_PER_CHARACTER / task.speed.unwrap_or(1.0)).ceil() as u64
-        }
-        AudioTask::Transcription(_) => TOKENS_PER_SECOND * seconds,
-    };
-    let output = u32::try_from(output + FREE_TOKENS).unwrap_or(u32::MAX);
     let text_bytes = call.text_bytes();
     Ok(ResolvedRequest {
         allowed: choice.narrow(model)?,
         is_ordered: false,
         model: model.clone(),
         size,
-        output_limit: match model.max_output_tokens {
-            0 => output,
-            most => output.min(most),
-        },
+        output_limit,
         widest_output: None,
         images: 0,
         ignored: Vec::new(),
@@ -74,6 +58,66 @@ pub fn resolve_audio(
         text_bytes,
         task: ResolvedTask::Audio(call.task),
     })
+}
+
+/// Sets the length of a request's recording, and checks it against the limits of the model.
+pub fn set_recording_length(
+    resolved: &mut ResolvedRequest,
+    length: RecordingLength,
+) -> Result<(), ApiError> {
+    let ResolvedTask::Audio(task) = &resolved.task else {
+        return Err(ApiError::internal());
+    };
+    (resolved.size, resolved.output_limit) = transcript_size(&resolved.model, task, length)?;
+    Ok(())
+}
+
+/// Returns the size of a spoken text, and the output limit.
+fn speech_size(
+    model: &Model,
+    task: &AudioTask,
+    speech: &SpeechRequest,
+) -> Result<(RequestSize, u32), ApiError> {
+    let mut size = RequestSize::of_audio(task, 0);
+    let characters = speech.input.chars().count();
+    let (count, unit, field) = match model.price_unit() {
+        Unit::Characters => {
+            let count = characters as u64;
+            size.units = Some(Quantity::new(Unit::Characters, count));
+            (count, "characters", "input")
+        }
+        _ => (size.estimated_tokens(), "tokens", input_field(speech)),
+    };
+    check_window(model, count, unit, field)?;
+    let spoken = characters as f64 * TOKENS_PER_CHARACTER / speech.speed.unwrap_or(1.0);
+    Ok((size, output_limit(model, spoken.ceil() as u64)))
+}
+
+/// Returns the size of a recording with this length, and the output limit.
+fn transcript_size(
+    model: &Model,
+    task: &AudioTask,
+    length: RecordingLength,
+) -> Result<(RequestSize, u32), ApiError> {
+    let mut size = RequestSize::of_audio(task, length.seconds);
+    let (count, unit) = match model.price_unit() {
+        Unit::Seconds => {
+            size.set_seconds_as_units(length);
+            (length.seconds, "seconds")
+        }
+        _ => (size.estimated_tokens(), "tokens"),
+    };
+    check_window(model, count, unit, "file")?;
+    let output = TOKENS_PER_SECOND.saturating_mul(length.seconds);
+    Ok((size, output_limit(model, output)))
+}
+
+fn output_limit(model: &Model, tokens: u64) -> u32 {
+    let tokens = u32::try_from(tokens.saturating_add(FREE_TOKENS)).unwrap_or(u32::MAX);
+    match model.max_output_tokens {
+        0 => tokens,
+        most => tokens.min(most),
+    }
 }
 
 /// Returns the field with most of the text.

@@ -18,6 +18,7 @@ use crate::catalog::permitted::may_use;
 use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::inference::InferenceParts;
+use crate::inference::files;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::resolve::{self, unknown_model};
 use crate::inference::routes::{self, CapacityCheck, take_turn};
@@ -100,7 +101,8 @@ async fn count_tokens(
     let call = read_count(&body.bytes, model)?;
     let catalog = parts.catalog.load();
     customer.require(&catalog, &call.request.model)?;
-    let tokens = resolve::estimated_input(&catalog, &call)?;
+    let documents = files::read_documents(parts, &call.request, &call.attachments).await?;
+    let tokens = resolve::estimated_input(&catalog, &call, &documents)?;
     Ok(Json(json!({ "totalTokens": tokens })).into_response())
 }
 

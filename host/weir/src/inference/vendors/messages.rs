@@ -13,6 +13,7 @@ use weir_errors::ApiError;
 use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::inference::InferenceParts;
+use crate::inference::files;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::resolve;
 use crate::inference::routes::{self, CapacityCheck, take_turn};
@@ -62,6 +63,7 @@ pub async fn count_tokens(
     let call = read_uncounted(&body.bytes, &headers)?;
     let catalog = parts.catalog.load();
     customer.require(&catalog, &call.request.model)?;
-    let tokens = resolve::estimated_input(&catalog, &call)?;
+    let documents = files::read_documents(&parts, &call.request, &call.attachments).await?;
+    let tokens = resolve::estimated_input(&catalog, &call, &documents)?;
     Ok(Json(json!({ "input_tokens": tokens })))
 }

@@ -66,9 +66,10 @@ struct Answer<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Usage of a model that is paid by tokens; others report seconds, which the host measures itself.
-#[derive(Deserialize)]
+/// Usage in tokens or in seconds.
+#[derive(Default, Deserialize)]
 struct WireUsage {
+    seconds: Option<f64>,
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
     input_token_details: Option<Details>,
@@ -212,7 +213,14 @@ impl Transcript {
         if self.form == TranscriptForm::Timed {
             events.push(json_media(answer.timings()));
         }
-        events.extend(answer.usage.map(usage));
+        // Servers that count no usage still tell the duration.
+        let duration = answer.duration;
+        let duration = duration.and_then(|json| serde_json::from_str(json.get()).ok());
+        let by_duration = duration.map(|seconds| WireUsage {
+            seconds: Some(seconds),
+            ..WireUsage::default()
+        });
+        events.extend(answer.usage.or(by_duration).map(usage));
         Ok(())
     }
 
@@ -260,6 +268,8 @@ fn read(json: &str) -> Result<Answer<'_>, Failure> {
 }
 
 fn usage(usage: WireUsage) -> Event {
+    // A negative or invalid number is zero.
+    let seconds = usage.seconds.map(|seconds| seconds.ceil() as u64);
     let audio = usage.input_token_details.and_then(|of| of.audio_tokens);
     Event::Usage(Usage {
         input_tokens: usage.input_tokens,
@@ -269,6 +279,6 @@ fn usage(usage: WireUsage) -> Event {
         output_tokens: usage.output_tokens,
         reasoning_tokens: None,
         images: None,
-        other: named_counts([("audio-input-tokens", audio)]),
+        other: named_counts([("audio-input-tokens", audio), ("audio-seconds", seconds)]),
     })
 }

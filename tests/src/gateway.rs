@@ -67,6 +67,7 @@ pub struct Builder {
     clock: Clock,
     credits: u32,
     swarms: bool,
+    program: Option<PathBuf>,
 }
 
 impl Gateway {
@@ -96,6 +97,7 @@ impl Gateway {
             clock: Clock::System,
             credits: 1_000_000,
             swarms: false,
+            program: None,
         }
     }
 
@@ -280,6 +282,13 @@ impl Builder {
     #[must_use]
     pub fn credits(mut self, credits: u32) -> Self {
         self.credits = credits;
+        self
+    }
+
+    /// Runs another program for children instead of weir.
+    #[must_use]
+    pub fn program(mut self, program: &Path) -> Self {
+        self.program = Some(program.to_owned());
         self
     }
 
@@ -484,7 +493,8 @@ impl Builder {
         share_compiled_plugins(&self.folder.path().join("data"));
         let config = self.config();
         // This process is not a weir binary, but runs one to compile installed components.
-        let compiler = Compiler::with_program(weir_program(), config.plugins.compile.clone());
+        let program = self.program.clone().unwrap_or_else(weir_program);
+        let compiler = Compiler::with_program(program, config.plugins.compile.clone());
         let (clock, progress) = (self.clock.clone(), CompileProgress::default());
         let app = Box::pin(App::start_with(
             config,

@@ -18,6 +18,7 @@ pub mod overload;
 pub mod payments;
 pub mod processor;
 pub mod program;
+pub mod readers;
 pub mod recording;
 pub mod registry;
 pub mod sandbox;

@@ -31,6 +31,7 @@ mod month;
 mod neighbours;
 mod postgres;
 mod process;
+mod readers;
 mod redis;
 mod rotations;
 mod shares;
@@ -45,7 +46,7 @@ mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 42] = [
+const ROWS: [(&str, &str); 43] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -212,6 +213,10 @@ const ROWS: [(&str, &str); 42] = [
          and no less than without a handover",
     ),
     (
+        "T1",
+        "each reader of strangers' bytes with 16 and 32 MiB that a careless reader takes quadratic time for",
+    ),
+    (
         "SOAK",
         "half an hour at 70 % of what can be served, with swaps, keys, hang-ups, swarms and payments: nothing fails or is left \
          behind, and memory stays",
@@ -275,6 +280,7 @@ fn main() -> ExitCode {
             "X4" => swarms::outages::run(),
             "X6" => swarms::turns::run(),
             "X9" => swarms::handovers::run(),
+            "T1" => readers::run(),
             "SOAK" => soak::run(),
             "SPEED" => speed::run(),
             _ => {

@@ -339,7 +339,7 @@ async fn a_reading_ends_with_its_request_and_with_the_gateway() {
     let upstream = Upstream::start().await;
     let folder = tempfile::tempdir().expect("a folder");
     let gateway = gateway_of(&upstream)
-        .settings("[timeouts]\nshutdown_ms = 100\n")
+        .tables("[limits]\nshutdown_ms = 100\n")
         .program(&endless_reader(folder.path()))
         .start()
         .await;

@@ -12,22 +12,15 @@ mod flac;
 mod mp4;
 mod mpeg;
 mod ogg;
+mod playing_time;
 mod riff;
 mod vorbis;
 mod webm;
 
-use self::codec::SECOND;
+use self::playing_time::{AudioLength, SECOND};
 
 /// The silence that encoders add at both ends of a recording, and that decoders cut off, at most: a tenth of a second.
 const PADDING_NANOS: u64 = SECOND / 10;
-
-/// The playing time of a recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct AudioLength {
-    nanos: u64,
-    /// Whether all decoders find this length.
-    is_exact: bool,
-}
 
 /// The length of a recording for its price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -207,7 +207,7 @@ fn digits_before(bytes: &[u8]) -> (&[u8], &[u8]) {
     (digits, before)
 }
 
-/// Reads a stream. Returns the number of its bytes, of which there may be `most`.
+/// Reads a stream of up to `most` bytes. Returns their number.
 fn read_stream(
     dictionary: &[u8],
     data: &[u8],

@@ -1,10 +1,9 @@
-//! The playing time of packets, by codec. A decoder makes samples from packets, whatever the times in their container say.
+//! The playing time of packets, by codec. The times in their container do not count: a
+//! decoder makes samples from packets.
 
+use super::playing_time::in_nanos;
 use super::vorbis::VorbisModes;
 use super::{flac, mpeg};
-
-/// Nanoseconds of a second.
-pub(super) const SECOND: u64 = 1_000_000_000;
 
 /// The sample rates of AAC by index (ISO/IEC 14496-3, table 1.18).
 const AAC_RATES: [u32; 13] = [
@@ -82,12 +81,6 @@ impl Codec {
             Self::Pcm { bytes, rate } => Some(in_nanos(packet.len() as u64 / *bytes, *rate)),
         }
     }
-}
-
-/// Returns the time of samples at a rate that is not zero.
-pub(super) fn in_nanos(samples: u64, rate: u32) -> u64 {
-    let nanos = u128::from(samples) * u128::from(SECOND) / u128::from(rate.max(1));
-    u64::try_from(nanos).unwrap_or(u64::MAX)
 }
 
 /// Returns the samples of an Opus packet at 48 kHz.

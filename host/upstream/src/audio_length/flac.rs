@@ -4,7 +4,7 @@
 //! place with a valid header: an upper bound for every decoder. Its checksum makes a header by chance rare: one in some
 //! million bytes.
 
-use super::codec::in_nanos;
+use super::playing_time::in_nanos;
 
 /// The most bytes of a frame's header.
 const HEADER_BYTES: usize = 16;

@@ -3,8 +3,9 @@
 //!
 //! **Invariant:** a file with a box that does not fit into its parent, or with bytes behind its boxes, is refused.
 
-use super::codec::{Codec, in_nanos};
+use super::codec::Codec;
 use super::flac;
+use super::playing_time::in_nanos;
 
 /// The most tracks of a file.
 const MAX_TRACKS: usize = 64;
@@ -324,7 +325,7 @@ fn tables<'a>(content: &'a [u8], track: &mut Track<'a>) -> Option<()> {
             b"stsd" => {
                 let mut entries = boxes(part.content.get(8..)?)?;
                 let entry = entries.next()?;
-                // Decoders play a track with sound, whatever its handler says.
+                // Decoders play a track with sound even if its handler says otherwise.
                 track.is_sound |= KNOWN.contains(&entry.kind.as_slice());
                 track.codec = codec(&entry);
                 // Samples could be of either entry.

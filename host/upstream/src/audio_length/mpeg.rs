@@ -3,7 +3,7 @@
 //! Decoders that lose the chain search for a header, each in its own way. A file whose chain has a gap is therefore
 //! refused: the gap could hide frames.
 
-use super::codec::in_nanos;
+use super::playing_time::in_nanos;
 
 /// Kilobits per second by index: of version 1 in the layers 1 to 3, and of the later versions in layer 1, and 2 or 3.
 const BIT_RATES: [[u32; 15]; 5] = [

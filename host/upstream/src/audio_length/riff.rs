@@ -1,7 +1,6 @@
 //! WAV: samples in chunks of RIFF's form.
 
-use super::AudioLength;
-use super::codec::in_nanos;
+use super::playing_time::{AudioLength, in_nanos};
 
 /// Formats of samples with a constant size: integers, floating point, and companded telephone sound.
 const CONSTANT: [u16; 4] = [1, 3, 6, 7];

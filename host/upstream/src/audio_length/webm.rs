@@ -227,7 +227,7 @@ fn three_packets(private: &[u8]) -> Option<[&[u8]; 3]> {
     Some([first, second, third])
 }
 
-/// Reads a size as a sum of bytes, of which the last one is below 255.
+/// Reads a size as a sum of bytes. The last byte is below 255.
 fn xiph_size(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let full = bytes.iter().take_while(|byte| **byte == 255).count();
     let last = usize::from(*bytes.get(full)?);

@@ -518,7 +518,7 @@ async fn a_request_of_another_kind_or_length_is_refused_by_field() {
 async fn filters_guard_what_is_spoken_and_heard() {
     let upstream = Upstream::start().await;
     let gateway = gateway_of(&upstream)
-        .tables("[[filters]]\nslot = \"redact-pii\"\n")
+        .tables("[[filters]]\nslot = \"redact-pii\"\noptions = { unread = \"audio\" }\n")
         .start()
         .await;
     let client = gateway.client();

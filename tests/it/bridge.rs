@@ -84,6 +84,43 @@ async fn a_filter_of_0_2_1_is_installed_and_screens() {
     refused.error(400, "CONTENT_FILTERED");
 }
 
+/// A component without `filter-walk` runs unchanged, unless its operator says that it guards.
+#[tokio::test]
+async fn a_filter_of_0_2_2_runs_unless_it_must_guard() {
+    let service = Upstream::start().await;
+    let fine = json!({ "results": [{ "flagged": false, "categories": {} }] });
+    service.always(Reply::json(200, &fine));
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("fine"));
+    let of = |guard: bool| {
+        let url = service.base_url();
+        Gateway::builder()
+            .upstream("scripted", &upstream)
+            .tables(&format!(
+                "[[filters]]\nslot = \"moderate\"\nguard = {guard}\nservice = {{ url = \"{url}\", private = true }}\n"
+            ))
+            .start()
+    };
+    let put = async |gateway: &Gateway| {
+        let admin = gateway.admin("operator").await;
+        let path = "/admin/plugins/moderate?activate=true";
+        admin
+            .put_component(path, &frozen("filter-0.2.2.wasm"))
+            .await
+    };
+    let open = of(false).await;
+    let installed = put(&open).await;
+    assert_eq!(installed.status, 201, "{}", installed.text());
+    assert_eq!(open.chat("scripted", "Hello").await.content(), "fine");
+    assert_eq!(service.count(), 1);
+
+    let guarded = of(true).await;
+    let refused = put(&guarded).await;
+    let error = refused.error(409, "PLUGIN_DOES_NOT_FIT").to_string();
+    assert!(error.contains("filters[0].guard"), "{error}");
+    assert_eq!(guarded.chat("scripted", "Hello").await.content(), "fine");
+}
+
 #[test]
 fn a_tool_of_0_2_0_reaches_the_outside_through_todays_host() {
     let desk = tempfile::tempdir().expect("a folder");

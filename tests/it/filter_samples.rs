@@ -178,7 +178,7 @@ async fn personal_data_is_hidden_in_calls_and_tools_and_comes_back_in_arguments(
             "name": "mail",
             "description": format!("Sends from {address}"),
             "parameters": { "type": "object", "properties": {
-                "to@example.org": { "type": "string", "description": format!("Not {address}") },
+                "to": { "type": "string", "description": format!("Not {address}") },
             } },
         } }])
     };
@@ -258,7 +258,7 @@ async fn personal_data_is_hidden_in_documents_and_comes_back_in_reasoning() {
     };
     let call = json!({ "type": "tool_use", "id": "t", "name": "look", "input": {} });
     let thinking = |address: &str| {
-        let text = format!("It is {address}, not x@example.org");
+        let text = format!("It is {address}, not somebody else");
         json!({ "type": "thinking", "thinking": text, "signature": "c2ln" })
     };
     let ask = |thought: Value| {
@@ -296,6 +296,16 @@ async fn personal_data_is_hidden_in_documents_and_comes_back_in_reasoning() {
     let content = &answer.json()["content"];
     assert_eq!(content[0]["thinking"], "Hm, a@example.org");
     assert_eq!(content[1]["text"], "You are a@example.org");
+    // Signed reasoning with another address cannot change.
+    let refused = client
+        .post("/v1/messages", &ask(mine("x@example.org")))
+        .await;
+    assert_eq!(refused.status, 400, "{}", refused.text());
+    assert!(
+        refused.text().contains("(e-mail) in signed reasoning"),
+        "{}",
+        refused.text()
+    );
 }
 
 #[tokio::test]

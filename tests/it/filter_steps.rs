@@ -415,7 +415,7 @@ async fn a_malformed_optional_interface_is_refused_by_name() {
             guests::idle_filter(|steps| {
                 steps.replace("ask-service(list<u8>)", "ask-service(string)")
             }),
-            "weir:plugin/filter-steps@0.2.2 has another type of the function [static]screening.begin",
+            "weir:plugin/filter-steps@0.2.3 has another type of the function [static]screening.begin",
         ),
         (
             "a missing function",
@@ -425,7 +425,7 @@ async fn a_malformed_optional_interface_is_refused_by_name() {
                     .expect("it is there");
                 format!("{before}    }}\n}}\n")
             }),
-            "weir:plugin/filter-steps@0.2.2 has no function [method]screening.replied",
+            "weir:plugin/filter-steps@0.2.3 has no function [method]screening.replied",
         ),
         // The guest does nothing, so a later step of the load refuses it.
         (

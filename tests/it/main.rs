@@ -58,6 +58,7 @@ mod filter_samples;
 mod filter_steps;
 mod filters;
 mod gemini_generate;
+mod guards;
 mod guest_time;
 mod hang_up;
 mod health;

@@ -165,15 +165,15 @@ async fn what_is_pushed_is_what_other_tools_read() {
     assert_eq!(config["os"], "wasip2");
     assert_eq!(config["layerDigests"], json!([layer]));
     let outside = &config["component"];
-    assert_eq!(outside["target"], "weir:plugin/provider@0.2.2");
+    assert_eq!(outside["target"], "weir:plugin/provider@0.2.3");
     let exports = outside["exports"].as_array().expect("a list");
     assert!(
-        exports.contains(&json!("weir:plugin/adapter@0.2.2")),
+        exports.contains(&json!("weir:plugin/adapter@0.2.3")),
         "{exports:?}"
     );
     let imports = outside["imports"].as_array().expect("a list");
     assert!(
-        imports.contains(&json!("weir:plugin/chat@0.2.2")),
+        imports.contains(&json!("weir:plugin/chat@0.2.3")),
         "{imports:?}"
     );
     // Not the imports of its parts.

@@ -116,13 +116,13 @@ pub fn idle_filter(steps: impl Fn(&str) -> String) -> Vec<u8> {
     const MODULE: &str = r#"(module
   (memory (export "memory") 1)
   (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) unreachable)
-  (func (export "weir:plugin/filter@0.2.2#describe") (result i32) unreachable)
-  (func (export "weir:plugin/filter@0.2.2#configure") (param i32 i32) (result i32) unreachable)
-  (func (export "weir:plugin/filter@0.2.2#screen") (param i32) (result i32) unreachable)
-  (func (export "weir:plugin/filter@0.2.2#[method]answer.events") (param i32 i32 i32) (result i32) unreachable)
-  (func (export "weir:plugin/filter@0.2.2#[method]answer.restart") (param i32) unreachable)
-  (func (export "weir:plugin/filter-steps@0.2.2#[static]screening.begin") (param i32) (result i32) unreachable)
-  (func (export "weir:plugin/filter-steps@0.2.2#[method]screening.replied") (param i32 i32 i32) (result i32) unreachable))"#;
+  (func (export "weir:plugin/filter@0.2.3#describe") (result i32) unreachable)
+  (func (export "weir:plugin/filter@0.2.3#configure") (param i32 i32) (result i32) unreachable)
+  (func (export "weir:plugin/filter@0.2.3#screen") (param i32) (result i32) unreachable)
+  (func (export "weir:plugin/filter@0.2.3#[method]answer.events") (param i32 i32 i32) (result i32) unreachable)
+  (func (export "weir:plugin/filter@0.2.3#[method]answer.restart") (param i32) unreachable)
+  (func (export "weir:plugin/filter-steps@0.2.3#[static]screening.begin") (param i32) (result i32) unreachable)
+  (func (export "weir:plugin/filter-steps@0.2.3#[method]screening.replied") (param i32 i32 i32) (result i32) unreachable))"#;
     let contract = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit");
     let mut files = SourceMap::default();
     for name in [
@@ -135,6 +135,7 @@ pub fn idle_filter(steps: impl Fn(&str) -> String) -> Vec<u8> {
         "transcription",
         "tool",
         "filter",
+        "filter-walk",
         "worlds",
     ] {
         let path = contract.join(name).with_extension("wit");

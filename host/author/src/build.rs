@@ -94,8 +94,15 @@ impl<'a> Project<'a> {
         match self.kind {
             PluginKind::Adapter => "provider",
             PluginKind::Tool => "swarm-tool",
+            PluginKind::Filter if self.has_walk() => "walking-filter",
             PluginKind::Filter => "request-filter",
         }
+    }
+
+    /// Tells whether the project's copy of the contract has `filter-walk`. Projects of weir's earlier releases do not.
+    fn has_walk(&self) -> bool {
+        let contract = std::fs::read_to_string(self.folder.join("wit/weir.wit"));
+        contract.is_ok_and(|text| text.contains("world walking-filter"))
     }
 
     fn build_rust(&self) -> anyhow::Result<()> {

@@ -13,7 +13,7 @@ use weir_plugins::bundled::Bundle;
 const CARGO_LOCK: &str = include_str!("../../../Cargo.lock");
 
 /// The files of the contract; each file refers to earlier files only.
-const CONTRACT: [&str; 11] = [
+const CONTRACT: [&str; 12] = [
     include_str!("../../../wit/chat.wit"),
     include_str!("../../../wit/adapter.wit"),
     include_str!("../../../wit/embeddings.wit"),
@@ -24,6 +24,7 @@ const CONTRACT: [&str; 11] = [
     include_str!("../../../wit/tool.wit"),
     include_str!("../../../wit/filter.wit"),
     include_str!("../../../wit/filter-steps.wit"),
+    include_str!("../../../wit/filter-walk.wit"),
     include_str!("../../../wit/worlds.wit"),
 ];
 

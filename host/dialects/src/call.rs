@@ -7,7 +7,7 @@ use weir_sandbox::adapter::bindings::chat::{self, ChatRequest, ImageRequest, Sou
 use weir_sandbox::adapter::bindings::embeddings::{EmbeddingRequest, Input};
 use weir_sandbox::adapter::bindings::moderation::ModerationRequest;
 use weir_sandbox::adapter::bindings::rerank::RerankRequest;
-use weir_sandbox::adapter::bindings::speech::SpeechRequest;
+use weir_sandbox::adapter::bindings::speech::{SpeechRequest, Voice};
 use weir_sandbox::adapter::bindings::transcription::TranscriptionRequest;
 
 use crate::dialect::{Dialect, MessageOrigin};
@@ -153,6 +153,16 @@ pub enum ClientCall {
     Images(Box<ImageCall>),
 }
 
+/// The fields of a request that filters see and may change.
+pub struct ScreenedFields<'a> {
+    /// The texts.
+    pub texts: Vec<&'a mut String>,
+    /// Words that the client chooses freely, such as the name of a file, by the names of their fields.
+    pub words: Vec<(&'static str, &'a mut String)>,
+    /// The fields beyond the vocabulary.
+    pub extra: &'a mut Vec<chat::ExtraField>,
+}
+
 /// A file that a client sent within its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
@@ -246,21 +256,50 @@ impl RetrievalTask {
         }
     }
 
-    /// The texts of the request.
-    pub fn texts_mut(&mut self) -> Vec<&mut String> {
+    /// The fields that filters see.
+    pub fn screened_mut(&mut self) -> ScreenedFields<'_> {
         match self {
-            Self::Embeddings(task) => {
-                let texts = task.inputs.iter_mut().filter_map(|input| match input {
+            Self::Embeddings(EmbeddingRequest {
+                model: _,
+                inputs,
+                dimensions: _,
+                input_type,
+                base64: _,
+                extra,
+            }) => {
+                let texts = inputs.iter_mut().filter_map(|input| match input {
                     Input::Text(text) => Some(text),
                     Input::Tokens(_) => None,
                 });
-                texts.collect()
+                ScreenedFields {
+                    texts: texts.collect(),
+                    words: input_type
+                        .iter_mut()
+                        .map(|word| ("input_type", word))
+                        .collect(),
+                    extra,
+                }
             }
-            Self::Rerank(task) => {
-                let query = [&mut task.query].into_iter();
-                query.chain(&mut task.documents).collect()
-            }
-            Self::Moderation(task) => task.inputs.iter_mut().collect(),
+            Self::Rerank(RerankRequest {
+                model: _,
+                query,
+                documents,
+                top_n: _,
+                extra,
+            }) => ScreenedFields {
+                texts: [query].into_iter().chain(documents).collect(),
+                words: Vec::new(),
+                extra,
+            },
+            Self::Moderation(ModerationRequest {
+                model: _,
+                inputs,
+                extra,
+            }) => ScreenedFields {
+                texts: inputs.iter_mut().collect(),
+                words: Vec::new(),
+                extra,
+            },
         }
     }
 }
@@ -308,13 +347,47 @@ impl AudioTask {
         first.into_iter().chain(second)
     }
 
-    /// The texts of the request.
-    pub fn texts_mut(&mut self) -> Vec<&mut String> {
-        let (first, second) = match self {
-            Self::Speech(task) => (Some(&mut task.input), task.instructions.as_mut()),
-            Self::Transcription(task) => (None, task.prompt.as_mut()),
-        };
-        first.into_iter().chain(second).collect()
+    /// The fields that filters see.
+    pub fn screened_mut(&mut self) -> ScreenedFields<'_> {
+        match self {
+            Self::Speech(SpeechRequest {
+                model: _,
+                input,
+                voice: Voice::Name(voice) | Voice::Id(voice),
+                instructions,
+                // A format that the dialect knows.
+                format: _,
+                speed: _,
+                extra,
+            }) => ScreenedFields {
+                texts: [input].into_iter().chain(instructions).collect(),
+                words: vec![("voice", voice)],
+                extra,
+            },
+            Self::Transcription(TranscriptionRequest {
+                model: _,
+                file_name,
+                translate: _,
+                language,
+                prompt,
+                temperature: _,
+                form: _,
+                // Words that the dialect knows.
+                timings: _,
+                extra,
+                stream: _,
+            }) => {
+                let language = language.iter_mut().map(|word| ("language", word));
+                ScreenedFields {
+                    texts: prompt.iter_mut().collect(),
+                    words: [("file_name", file_name)]
+                        .into_iter()
+                        .chain(language)
+                        .collect(),
+                    extra,
+                }
+            }
+        }
     }
 
     /// Whether the response arrives in pieces. A recording always does.
@@ -352,6 +425,23 @@ impl Attachment {
             size_bytes: self.data.len() as u64,
         }
     }
+}
+
+/// Takes the id of the end user from the fields again, after filters have changed them.
+pub fn take_end_user(client: &mut Client, extra: &[chat::ExtraField]) {
+    if client.end_user.is_none() {
+        return;
+    }
+    let field = |name: &str| {
+        let (_, json) = extra.iter().find(|(field, _)| field == name)?;
+        serde_json::from_str::<Value>(json).ok()
+    };
+    let of_metadata = || field("metadata")?.get_mut("user_id").map(Value::take);
+    let id = field("user").or_else(|| field("safety_identifier"));
+    client.end_user = match id.or_else(of_metadata) {
+        Some(Value::String(id)) => Some(id),
+        _ => None,
+    };
 }
 
 /// Returns a part of a message with this content only.

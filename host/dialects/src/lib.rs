@@ -60,7 +60,7 @@ pub use self::answer::{AnswerStream, PlainResponse};
 pub(crate) use self::call::Attachments;
 pub use self::call::{
     Attachment, AudioCall, AudioTask, Chain, ChatCall, ClientCall, ConversationNames, ImageCall,
-    PartReference, RetrievalCall, RetrievalTask, plain,
+    PartReference, RetrievalCall, RetrievalTask, ScreenedFields, plain, take_end_user,
 };
 pub use self::dialect::{Dialect, MessageOrigin, StreamForm};
 pub use self::document::schemas;

@@ -1,4 +1,4 @@
-//! Bindings for the interfaces that several worlds of `weir:plugin@0.2.2` share. Generated names stop here.
+//! Bindings for the interfaces that several worlds of `weir:plugin@0.2.3` share. Generated names stop here.
 
 #[expect(
     missing_docs,
@@ -8,7 +8,7 @@ mod generated {
     wasmtime::component::bindgen!({
         path: "../../wit",
         inline: "package weir:vocabulary; world vocabulary { \
-                 import weir:plugin/chat@0.2.2; import weir:plugin/log@0.2.2; }",
+                 import weir:plugin/chat@0.2.3; import weir:plugin/log@0.2.3; }",
         imports: { default: async | trappable },
         // Stored conversations are JSON.
         additional_derives: [PartialEq, serde::Serialize, serde::Deserialize],

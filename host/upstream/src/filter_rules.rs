@@ -185,6 +185,10 @@ fn sources(message: &Message) -> impl Iterator<Item = &Source> {
             });
             sources.collect()
         }
-        _ => Vec::new(),
+        Content::Text(_)
+        | Content::Reasoning(_)
+        | Content::Refusal(_)
+        | Content::ToolCall(_)
+        | Content::Opaque(_) => Vec::new(),
     })
 }

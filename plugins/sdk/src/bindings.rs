@@ -1,4 +1,4 @@
-//! Bindings for the `versatile-provider` world of `weir:plugin@0.2.2`, generated once for all adapters.
+//! Bindings for the `versatile-provider` world of `weir:plugin@0.2.3`, generated once for all adapters.
 //!
 //! Public for [`export_adapter!`](crate::export_adapter) alone; everyone else uses the names in
 //! [`adapter`](crate::adapter) and [`chat`](crate::chat).

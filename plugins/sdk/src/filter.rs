@@ -5,11 +5,14 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use crate::chat::{Block, BlockStart, Content, FinishReason, Fragment, ToolContent};
-use crate::filter_bindings::exports::weir::plugin::{filter as exported, filter_steps as steps};
+use crate::chat::{Block, BlockStart, FinishReason, Fragment};
+use crate::filter_bindings::exports::weir::plugin::{
+    filter as exported, filter_steps as steps, filter_walk as walk_version,
+};
 
 pub use crate::chat::{Attachment, Event};
 pub use crate::filter_bindings::exports::weir::plugin::filter_steps::Context;
+pub use crate::walk::{Unread, check_is_readable, each_text};
 pub use exported::{
     Annotation, Description, Refusal, RefusedSetting, Request, Screened, Setting, Task, Upstream,
 };
@@ -149,6 +152,12 @@ impl<F: Filter> exported::Guest for FilterGlue<F> {
     }
 }
 
+impl<F: Filter> walk_version::Guest for FilterGlue<F> {
+    fn version() -> u32 {
+        crate::walk::VERSION
+    }
+}
+
 impl<F: Filter> steps::Guest for FilterGlue<F> {
     type Screening = ScreeningGlue<F>;
 }
@@ -222,32 +231,6 @@ impl exported::GuestAnswer for AnswerGlue {
     }
 }
 
-/// Calls `each` with every text that the upstream's model reads: messages, tool results, the prompt of an image, and refusals
-/// in earlier turns.
-///
-/// Reasoning is left out, because it must go back unchanged. Arguments of calls are left out, because their JSON belongs to
-/// the tool.
-pub fn each_text(task: &mut Task, mut each: impl FnMut(&mut String)) {
-    let chat = match task {
-        Task::Image(image) => return each(&mut image.prompt),
-        Task::Chat(chat) => chat,
-    };
-    let parts = chat.messages.iter_mut().flat_map(|each| &mut each.parts);
-    for part in parts {
-        match &mut part.content {
-            Content::Text(text) | Content::Refusal(text) => each(text),
-            Content::ToolResult(result) => {
-                for content in &mut result.content {
-                    if let ToolContent::Text(text) = content {
-                        each(text);
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
 /// Tracks the open blocks of a response, and their kinds.
 ///
 /// ```
@@ -293,10 +276,7 @@ impl OpenBlocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chat::{
-        CallKind, ChatRequest, ImageRequest, Message, Part, Reasoning, ReasoningRequest,
-        ResponseFormat, Role, ToolCall, ToolCallStart, ToolChoice, ToolResult,
-    };
+    use crate::chat::{CallKind, ToolCallStart};
 
     struct Plain;
 
@@ -319,118 +299,6 @@ mod tests {
         assert_eq!(Plain::configure(&[]), Ok(Vec::new()));
         let refused = Plain::configure(&[("loud".to_owned(), "1".to_owned())]);
         assert_eq!(refused.expect_err("it has no options").name, "loud");
-    }
-
-    fn part(content: Content) -> Part {
-        Part {
-            content,
-            cache: None,
-            signature: None,
-            provider: None,
-            extra: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn every_text_of_a_chat_is_walked_and_nothing_else() {
-        let result = ToolResult {
-            call_id: "1".into(),
-            tool_name: None,
-            content: vec![ToolContent::Text("d".into())],
-            is_error: false,
-        };
-        let reasoning = Reasoning {
-            text: "kept".into(),
-            sealed: None,
-            id: None,
-        };
-        let call = ToolCall {
-            id: "1".into(),
-            name: "kept".into(),
-            kind: CallKind::Custom,
-            arguments: "kept".into(),
-        };
-        let message = |role, contents: Vec<Content>| Message {
-            role,
-            name: None,
-            parts: contents.into_iter().map(part).collect(),
-            extra: Vec::new(),
-        };
-        let chat = ChatRequest {
-            model: "m".into(),
-            messages: vec![
-                message(Role::System, vec![Content::Text("a".into())]),
-                message(
-                    Role::Assistant,
-                    vec![
-                        Content::Text("b".into()),
-                        Content::Refusal("c".into()),
-                        Content::Reasoning(reasoning.clone()),
-                        Content::ToolCall(call.clone()),
-                    ],
-                ),
-                message(Role::Tool, vec![Content::ToolResult(result)]),
-            ],
-            tools: Vec::new(),
-            tool_choice: ToolChoice::Auto,
-            parallel_tool_calls: None,
-            response_format: ResponseFormat::Text,
-            reasoning: ReasoningRequest {
-                effort: None,
-                budget_tokens: None,
-                summary: None,
-                adaptive: None,
-            },
-            modalities: Vec::new(),
-            max_output_tokens: 1,
-            temperature: None,
-            top_p: None,
-            top_k: None,
-            presence_penalty: None,
-            frequency_penalty: None,
-            seed: None,
-            stop: Vec::new(),
-            extra: Vec::new(),
-            stream: false,
-        };
-        let mut task = Task::Chat(chat);
-        let mut seen = Vec::new();
-        each_text(&mut task, |text| {
-            seen.push(text.clone());
-            *text = text.to_uppercase();
-        });
-        assert_eq!(seen, ["a", "b", "c", "d"]);
-        let mut changed = Vec::new();
-        each_text(&mut task, |text| changed.push(text.clone()));
-        assert_eq!(changed, ["A", "B", "C", "D"]);
-        let Task::Chat(chat) = task else {
-            panic!("it was a chat");
-        };
-        let parts = &chat.messages[1].parts;
-        assert_eq!(parts[2].content, Content::Reasoning(reasoning));
-        assert_eq!(parts[3].content, Content::ToolCall(call));
-    }
-
-    #[test]
-    fn an_images_prompt_is_a_text() {
-        let mut task = Task::Image(ImageRequest {
-            model: "m".into(),
-            prompt: "a cat".into(),
-            inputs: Vec::new(),
-            mask: None,
-            count: 1,
-            size: None,
-            quality: None,
-            background: None,
-            media_type: None,
-            extra: Vec::new(),
-            stream: false,
-        });
-        each_text(&mut task, |text| text.push('!'));
-        let Task::Image(image) = task else {
-            panic!("it was a request for images");
-        };
-        assert_eq!(image.prompt, "a cat!");
     }
 
     #[test]

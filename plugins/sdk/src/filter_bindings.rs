@@ -1,4 +1,4 @@
-//! Bindings for the `stepwise-filter` world of `weir:plugin@0.2.2`, generated once for all filters.
+//! Bindings for the `guarding-filter` world of `weir:plugin@0.2.3`, generated once for all filters.
 //!
 //! Public for [`export_filter!`](crate::export_filter) alone; everyone else uses the names in
 //! [`filter`](crate::filter) and [`chat`](crate::chat).
@@ -10,10 +10,10 @@
 mod generated {
     wit_bindgen::generate!({
         path: "../../wit",
-        world: "stepwise-filter",
+        world: "guarding-filter",
         with: {
-            "weir:plugin/chat@0.2.2": crate::bindings::weir::plugin::chat,
-            "weir:plugin/log@0.2.2": crate::bindings::weir::plugin::log,
+            "weir:plugin/chat@0.2.3": crate::bindings::weir::plugin::chat,
+            "weir:plugin/log@0.2.3": crate::bindings::weir::plugin::log,
         },
         additional_derives: [PartialEq],
         // They hold handles, which equal nothing.

@@ -26,6 +26,7 @@ pub mod fields;
 pub mod filter;
 #[doc(hidden)]
 pub mod filter_bindings;
+pub mod json_texts;
 pub mod lines;
 pub mod media;
 pub mod messages;
@@ -33,12 +34,13 @@ pub mod options;
 pub mod path;
 pub mod response;
 pub mod sse;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod text;
 pub mod tool;
 #[doc(hidden)]
 pub mod tool_bindings;
+pub mod walk;
 pub mod wire;
 
 pub use bindings::weir::plugin::{chat, log};

@@ -1,4 +1,4 @@
-//! Bindings for the `versatile-provider` world of `weir:plugin@0.2.2`.
+//! Bindings for the `versatile-provider` world of `weir:plugin@0.2.3`.
 //!
 //! Generated names stop here. The bindings also serve components of 0.2.0, whose interfaces are the same
 //! (`wit/since-v0.2.0/`). If the contract breaks, a module like this one maps its old files to the latest.

@@ -14,35 +14,35 @@ use crate::world::{Instance, World};
 
 exports! {
     /// The function of the interface `embeddings`.
-    EmbeddingExports of "weir:plugin/embeddings@0.2.2" {
+    EmbeddingExports of "weir:plugin/embeddings@0.2.3" {
         begin: BeginEmbeddings = "begin" (&'a embeddings::Request, &'a [u8]) -> (Result<Begun, Failure>,);
     }
 }
 
 exports! {
     /// The function of the interface `rerank`.
-    RerankExports of "weir:plugin/rerank@0.2.2" {
+    RerankExports of "weir:plugin/rerank@0.2.3" {
         begin: BeginRerank = "begin" (&'a rerank::Request, &'a [u8]) -> (Result<Begun, Failure>,);
     }
 }
 
 exports! {
     /// The function of the interface `moderation`.
-    ModerationExports of "weir:plugin/moderation@0.2.2" {
+    ModerationExports of "weir:plugin/moderation@0.2.3" {
         begin: BeginModeration = "begin" (&'a moderation::Request, &'a [u8]) -> (Result<Begun, Failure>,);
     }
 }
 
 exports! {
     /// The function of the interface `speech`.
-    SpeechExports of "weir:plugin/speech@0.2.2" {
+    SpeechExports of "weir:plugin/speech@0.2.3" {
         begin: BeginSpeech = "begin" (&'a speech::Request, &'a [u8]) -> (Result<Begun, Failure>,);
     }
 }
 
 exports! {
     /// The function of the interface `transcription`.
-    TranscriptionExports of "weir:plugin/transcription@0.2.2" {
+    TranscriptionExports of "weir:plugin/transcription@0.2.3" {
         begin: BeginTranscription = "begin" (&'a transcription::Request, &'a [u8]) -> (Result<Begun, Failure>,);
     }
 }

@@ -35,7 +35,7 @@ use crate::world::{Instance, LoadedCode, Program, World};
 
 exports! {
     /// The functions of an adapter.
-    AdapterExports of "weir:plugin/adapter@0.2.2" {
+    AdapterExports of "weir:plugin/adapter@0.2.3" {
         describe: Describe = "describe" () -> (Description,);
         configure: Configure = "configure" (&'a [Setting]) -> (Result<Vec<u8>, RefusedSetting>,);
         begin: Begin = "[static]exchange.begin" (&'a Request, &'a [u8]) -> (Result<Begun, Failure>,);

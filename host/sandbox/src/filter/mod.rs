@@ -6,6 +6,9 @@
 //!
 //! A filter that exports the optional interface `filter-steps` decides in steps ([`FilterStep`]). A component that exports
 //! it with other types is refused: without its steps, it could pass requests that it means to stop.
+//!
+//! A filter that exports the optional interface `filter-walk` names the version of its walk over a request. One without it,
+//! or with an earlier version than [`WALK_VERSION`], may let a text pass unread ([`LoadedFilter::reads_all`]).
 
 pub mod bindings;
 pub mod description;
@@ -27,7 +30,7 @@ use crate::world::{Instance, LoadedCode, Program, World};
 
 exports! {
     /// The functions of a filter.
-    FilterExports of "weir:plugin/filter@0.2.2" {
+    FilterExports of "weir:plugin/filter@0.2.3" {
         describe: Describe = "describe" () -> (Description,);
         configure: Configure = "configure" (&'a [Setting]) -> (Result<Vec<u8>, RefusedSetting>,);
         screen: Screen = "screen" (&'a Request, &'a [u8]) -> (Result<Verdict, Refusal>,);
@@ -38,20 +41,31 @@ exports! {
 
 exports! {
     /// The functions of the optional interface.
-    StepExports of "weir:plugin/filter-steps@0.2.2" {
+    StepExports of "weir:plugin/filter-steps@0.2.3" {
         begin: Begin = "[static]screening.begin" (&'a Request, &'a Context, &'a [u8]) -> (Result<Begun, Refusal>,);
         replied: Replied = "[method]screening.replied" (ResourceAny, &'a [u8]) -> (Result<Step, Refusal>,);
     }
 }
+
+exports! {
+    /// The function of the optional interface about the walk over a request.
+    WalkExports of "weir:plugin/filter-walk@0.2.3" {
+        version: WalkVersion = "version" () -> (u32,);
+    }
+}
+
+/// The current version of the walk over a request; see `wit/filter-walk.wit`.
+pub const WALK_VERSION: u32 = 1;
 
 /// The functions of a filter, with or without steps.
 #[derive(Clone, Copy)]
 pub struct AllExports {
     filter: FilterExports,
     steps: Option<StepExports>,
+    walk: Option<WalkExports>,
 }
 
-/// The worlds `request-filter` and `stepwise-filter`.
+/// The worlds `request-filter`, `stepwise-filter`, `walking-filter` and `guarding-filter`.
 #[derive(Debug)]
 pub enum FilterWorld {}
 
@@ -66,11 +80,13 @@ impl World for FilterWorld {
 
     fn find_exports(component: &InstancePre<Guest<()>>) -> wasmtime::Result<AllExports> {
         let has_steps = Interface::is_exported(component, "weir:plugin/filter-steps");
+        let has_walk = Interface::is_exported(component, "weir:plugin/filter-walk");
         Ok(AllExports {
             filter: FilterExports::find(component)?,
             steps: has_steps
                 .then(|| StepExports::find(component))
                 .transpose()?,
+            walk: has_walk.then(|| WalkExports::find(component)).transpose()?,
         })
     }
 
@@ -81,8 +97,16 @@ impl World for FilterWorld {
             .await
             .map_err(LoadError::Describe)?;
         description::check(&described).map_err(LoadError::Description)?;
+        let walk_version = match program.exports().walk {
+            Some(walk) => {
+                let called = instance.call(|_| walk.version, ()).await;
+                called.map_err(LoadError::Describe)?.0
+            }
+            None => 0,
+        };
         let filter = LoadedFilter {
             description: described,
+            walk_version,
             program,
         };
         filter.test_itself().await.map_err(LoadError::SelfTest)?;
@@ -94,6 +118,9 @@ impl World for FilterWorld {
 pub struct LoadedFilter {
     /// The filter's description.
     pub description: Description,
+    /// The version of its walk over a request; 0 if it names none. It is not part of the stored description, which nodes of
+    /// earlier releases compare.
+    pub walk_version: u32,
     program: Program<FilterWorld>,
 }
 
@@ -130,6 +157,11 @@ impl LoadedFilter {
     /// Its code.
     pub fn code(&self) -> &LoadedCode {
         self.program.code()
+    }
+
+    /// Whether it reads all places of a request whose text a model reads.
+    pub fn reads_all(&self) -> bool {
+        self.walk_version >= WALK_VERSION
     }
 
     /// Lets the filter parse an operator's options, once; each request carries the result.

@@ -1,4 +1,4 @@
-//! Bindings for the `swarm-tool` world of `weir:plugin@0.2.2`. Generated names stop here.
+//! Bindings for the `swarm-tool` world of `weir:plugin@0.2.3`. Generated names stop here.
 
 #[expect(
     missing_docs,

@@ -1,6 +1,6 @@
 //! The filters of requests: `[[filters]]`, in this order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Deserializer};
 use weir_ledger::Plan;
@@ -29,6 +29,10 @@ pub struct FilterConfig {
     /// Default: `refuse`.
     #[serde(default)]
     pub on_failure: OnFailure,
+    /// Whether weir refuses a component that may leave texts of a request unread, and requests while the slot has such a
+    /// component. Default: `false`.
+    #[serde(default)]
+    pub guard: bool,
     /// Options of the filter. Default: none.
     #[serde(default, deserialize_with = "settings")]
     pub options: Vec<Setting>,
@@ -109,6 +113,14 @@ pub(super) fn problems(
                 what: format!("is more than {MAX_WHOLE_BYTES}"),
             });
         }
+        if filter.guard && filter.on_failure == OnFailure::Allow {
+            problems.push(Problem {
+                setting: format!("filters[{at}].guard"),
+                what:
+                    "must not be true if on_failure is \"allow\", which lets requests pass unread"
+                        .to_owned(),
+            });
+        }
         for (index, model) in filter.models.iter().enumerate() {
             if !models.contains_key(model) {
                 problems.push(Problem {
@@ -121,8 +133,36 @@ pub(super) fn problems(
     problems
 }
 
-/// Returns the options that a component rejects, of the filters with its slot.
-pub(super) async fn option_problems(
+/// The explanation of a filter that may leave texts of a request unread.
+const UNREAD: &str = "was built before version 0.2.3 of the plugin contract and may leave texts unread that a model reads, \
+     such as tools, arguments and documents; build it with the current SDK";
+
+/// Returns a warning for each slot of filters whose component may leave texts of a request unread.
+pub fn warnings(filters: &[FilterConfig], plugins: &Plugins) -> Vec<String> {
+    let slots: BTreeSet<_> = filters.iter().map(|filter| filter.slot.as_str()).collect();
+    let components = slots
+        .into_iter()
+        .filter_map(|slot| Some((slot, plugins.filter(slot)?)));
+    let unread = components.filter(|(_, component)| !component.reads_all());
+    unread.map(|(slot, _)| warning(slot)).collect()
+}
+
+/// Returns the warning about a filter that may leave texts of a request unread.
+pub fn warning(slot: &str) -> String {
+    format!("The filter {slot} {UNREAD}.")
+}
+
+/// Returns whether a version of the contract is earlier than 0.2.3, which has `filter-walk`.
+pub fn is_before_walk(contract: &str) -> bool {
+    let numbers: Option<Vec<u32>> = contract
+        .split('.')
+        .map(|number| number.parse().ok())
+        .collect();
+    numbers.is_none_or(|numbers| numbers.as_slice() < &[0, 2, 3][..])
+}
+
+/// Returns the options that a component rejects, of the filters with its slot, and the filters that it cannot guard.
+pub(super) async fn component_problems(
     filters: &[FilterConfig],
     slot: &str,
     component: &FilterComponent,
@@ -130,6 +170,12 @@ pub(super) async fn option_problems(
     let mut problems = Vec::new();
     let of_slot = filters.iter().enumerate();
     for (at, filter) in of_slot.filter(|(_, filter)| filter.slot == slot) {
+        if filter.guard && !component.reads_all() {
+            problems.push(Problem {
+                setting: format!("filters[{at}].guard"),
+                what: format!("the filter {UNREAD}"),
+            });
+        }
         let (setting, what) = match component.configuration(&filter.options).await {
             Ok(_) => continue,
             Err(ConfigureError::Refused { name, why }) => (format!(".options.{name}"), why),
@@ -146,10 +192,14 @@ pub(super) async fn option_problems(
     problems
 }
 
-/// Validates filters' options with the active components. If operators manage a slot, or it is empty, errors go to the
+/// Validates filters' options and guards with the active components, and logs a warning for each component that may leave
+/// texts unread. If operators manage a slot, or it is empty, errors go to the
 /// log only: they could not activate another component in a gateway that does not start. weir rejects requests
 /// meanwhile.
 pub async fn check_filters(filters: &[FilterConfig], plugins: &Plugins) -> Vec<Problem> {
+    for warning in warnings(filters, plugins) {
+        tracing::warn!("{warning}");
+    }
     let mut problems = Vec::new();
     for (at, FilterConfig { slot, .. }) in filters.iter().enumerate() {
         if filters[..at].iter().any(|before| before.slot == *slot) {
@@ -163,7 +213,7 @@ pub async fn check_filters(filters: &[FilterConfig], plugins: &Plugins) -> Vec<P
             );
             continue;
         };
-        let found = option_problems(filters, slot, &component).await;
+        let found = component_problems(filters, slot, &component).await;
         if !plugins.is_operated(slot) {
             problems.extend(found);
             continue;

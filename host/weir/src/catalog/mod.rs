@@ -586,13 +586,13 @@ pub async fn check_adapter(catalog: &Catalog, slot: &str, component: &Component)
     problems
 }
 
-/// Returns the options of this gateway's filters that a component rejects.
+/// Returns the options of this gateway's filters that a component rejects, and the filters that it cannot guard.
 pub async fn check_filter(
     catalog: &Catalog,
     slot: &str,
     component: &FilterComponent,
 ) -> Vec<Problem> {
-    filters::option_problems(&catalog.filters, slot, component).await
+    filters::component_problems(&catalog.filters, slot, component).await
 }
 
 /// Returns the settings of a provider that an adapter rejects.

@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::ensure;
-use weir_plugins::items::SlotList;
+use weir_plugins::items::{SlotItem, SlotList};
 
 use super::connection::{AdminConnection, path, progress};
 use crate::admin::catalog_layer::LayerItem;
 use crate::app::{self, PreparedParts};
+use crate::catalog::filters::{self, FilterConfig};
 use crate::catalog::layer::Layer;
 use crate::catalog::listing::{CatalogDifference, CatalogListing};
 use crate::catalog::{Catalog, MissingPart, OmittedProvider};
@@ -86,6 +87,11 @@ pub(super) async fn run(
             println!("tools.{slot} has no tool yet: the binary bundles none, so install one");
         }
     }
+    let mut unread = filters::warnings(&config.filters, &prepared.plugins);
+    unread.extend(running.filter_warnings(&config.filters));
+    for warning in unread {
+        println!("{warning}");
+    }
     let now = Clock::System.now();
     for warning in catalog.models().filter_map(|model| model.end_warning(now)) {
         println!("{warning}");
@@ -132,6 +138,8 @@ struct RunningGateway {
     layer: Option<LayerItem>,
     /// Slots with an active plugin.
     slots: BTreeSet<String>,
+    /// Slots with an active plugin of a contract before `filter-walk`.
+    without_walk: BTreeSet<String>,
 }
 
 impl RunningGateway {
@@ -155,12 +163,31 @@ impl RunningGateway {
                 (None, None, Vec::new())
             }
         };
-        let serving = slots.into_iter().filter(|slot| slot.serving.is_some());
+        let serving: Vec<_> = slots
+            .into_iter()
+            .filter(|slot| slot.serving.is_some())
+            .collect();
+        let is_old = |slot: &&SlotItem| {
+            let mut plugins = slot.plugins.iter();
+            let active = plugins.find(|plugin| Some(&plugin.digest) == slot.serving.as_ref());
+            active.is_some_and(|active| filters::is_before_walk(&active.contract))
+        };
+        let without_walk = serving.iter().filter(is_old);
         Self {
             listing,
             layer,
-            slots: serving.map(|slot| slot.slot).collect(),
+            without_walk: without_walk.map(|slot| slot.slot.clone()).collect(),
+            slots: serving.into_iter().map(|slot| slot.slot).collect(),
         }
+    }
+
+    /// Returns a warning for each of these filters whose installed component may leave texts of a request unread.
+    fn filter_warnings(&self, configured: &[FilterConfig]) -> Vec<String> {
+        let slots: BTreeSet<_> = configured.iter().map(|filter| &filter.slot).collect();
+        let unread = slots
+            .into_iter()
+            .filter(|slot| self.without_walk.contains(*slot));
+        unread.map(|slot| filters::warning(slot)).collect()
     }
 
     /// Returns whether the running gateway has an active plugin in a slot.

@@ -20,12 +20,15 @@ use std::time::{Duration, Instant};
 
 use weir_dialects::{
     Attachment, AudioCall, AudioTask, ChatCall, ImageCall, RetrievalCall, RetrievalTask,
+    ScreenedFields, plain, take_end_user,
 };
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, Plan};
 use weir_plugins::FilterComponent;
 use weir_plugins::slots::ChosenComponent;
-use weir_sandbox::adapter::bindings::chat::{Content, Event, Message};
+use weir_sandbox::adapter::bindings::chat::{
+    Audio, Content, Event, ExtraField, Message, Role, Source,
+};
 use weir_sandbox::adapter::bindings::embeddings::Input;
 use weir_sandbox::adapter::bindings::transcription::TranscriptForm;
 use weir_sandbox::adapter::text_chat;
@@ -87,6 +90,8 @@ enum FilterUnavailable {
     Empty,
     /// It rejects its options, or failed on them.
     Options(String),
+    /// It guards, and its component may leave texts unread.
+    Unread,
 }
 
 /// A filter's decision about a request.
@@ -118,7 +123,14 @@ pub async fn screen_chat(
     };
     request.model = model;
     request.stream = stream;
-    Ok((ChatCall { request, ..call }, passed))
+    let mut client = call.client;
+    take_end_user(&mut client, &request.extra);
+    let call = ChatCall {
+        request,
+        client,
+        ..call
+    };
+    Ok((call, passed))
 }
 
 /// Runs the filters of an image request.
@@ -144,7 +156,14 @@ pub async fn screen_images(
     };
     request.model = model;
     request.stream = stream;
-    Ok((ImageCall { request, ..call }, passed))
+    let mut client = call.client;
+    take_end_user(&mut client, &request.extra);
+    let call = ImageCall {
+        request,
+        client,
+        ..call
+    };
+    Ok((call, passed))
 }
 
 /// Runs the filters of a request for data about texts. A response has no text, so no filter sees it.
@@ -170,8 +189,9 @@ pub async fn screen_retrieval(
     let size = RequestSize::of_retrieval(&call.task);
     let model = call.task.model().to_owned();
     let dialect = call.client.dialect.clone();
-    let texts = call.task.texts_mut();
-    let passed = screen_texts(screening, model, texts, dialect, size).await?;
+    let fields = call.task.screened_mut();
+    let passed = screen_fields(screening, model, fields, None, dialect, size).await?;
+    take_end_user(&mut call.client, call.task.extra());
     if passed.response.is_some() {
         return Err(no_place());
     }
@@ -182,8 +202,8 @@ pub async fn screen_retrieval(
     Ok((call, passed))
 }
 
-/// Runs the filters of a request about audio. They see its texts, and the words of a recording in the response, but no
-/// sound, and not its length.
+/// Runs the filters of a request about audio. They see its texts, that it has a recording, and the words of the recording
+/// in the response, but no sound, and not its length.
 pub async fn screen_audio(
     parts: &InferenceParts,
     catalog: &Catalog,
@@ -199,8 +219,9 @@ pub async fn screen_audio(
     let size = RequestSize::of_audio(&call.task, 0);
     let model = call.task.model().to_owned();
     let dialect = call.client.dialect.clone();
-    let texts = call.task.texts_mut();
-    let mut passed = screen_texts(screening, model, texts, dialect, size).await?;
+    let (fields, recording) = (call.task.screened_mut(), call.recording.as_ref());
+    let mut passed = screen_fields(screening, model, fields, recording, dialect, size).await?;
+    take_end_user(&mut call.client, call.task.extra());
     match &call.task {
         AudioTask::Speech(_) if passed.response.is_some() => return Err(no_place()),
         AudioTask::Speech(_) => passed.watchers.clear(),
@@ -215,30 +236,70 @@ pub async fn screen_audio(
     Ok((call, passed))
 }
 
-/// Runs the filters of a request of texts. They see a chat with a message of the user for each text, so that every filter
-/// guards such requests, too.
-async fn screen_texts(
+/// Runs the filters of a request of texts. They see a chat with a message of the user for each text, and one for a
+/// recording, so that every filter guards such requests, too.
+async fn screen_fields(
     screening: RequestScreening<'_>,
     model: String,
-    texts: Vec<&mut String>,
+    fields: ScreenedFields<'_>,
+    recording: Option<&Attachment>,
     dialect: String,
     size: RequestSize,
 ) -> Result<FilterResult, ApiError> {
-    let chat = text_chat(model, texts.iter().map(|text| (**text).clone()));
-    let request = screening.request(Task::Chat(chat), &[], dialect, size);
-    let (Task::Chat(chat), passed) = Box::pin(screening.run(request)).await? else {
+    let ScreenedFields {
+        texts,
+        words,
+        extra,
+    } = fields;
+    let mut chat = text_chat(model, texts.iter().map(|text| (**text).clone()));
+    chat.messages.extend(recording.map(|_| recording_message()));
+    chat.extra = words
+        .iter()
+        .map(|(name, word)| word_field(name, word))
+        .collect();
+    chat.extra.extend_from_slice(extra);
+    let names: Vec<_> = chat.extra.iter().map(|(name, _)| name.clone()).collect();
+    let attachments = recording.map(std::slice::from_ref).unwrap_or_default();
+    let request = screening.request(Task::Chat(chat), attachments, dialect, size);
+    let (Task::Chat(mut chat), passed) = Box::pin(screening.run(request)).await? else {
         return Err(ApiError::internal());
     };
     let failed = || ApiError::new(ErrorCode::FilterFailed, "A required filter failed.");
+    if recording.is_some() && chat.messages.pop() != Some(recording_message()) {
+        return Err(failed());
+    }
     let changed: Option<Vec<String>> = chat.messages.into_iter().map(only_text).collect();
     let changed = changed.ok_or_else(failed)?;
-    if changed.len() != texts.len() {
+    let has_all_fields = chat.extra.iter().map(|(name, _)| name).eq(&names);
+    if changed.len() != texts.len() || !has_all_fields {
         return Err(failed());
     }
     for (text, changed) in texts.into_iter().zip(changed) {
         *text = changed;
     }
+    let others = chat.extra.split_off(words.len());
+    for ((_, word), (_, json)) in words.into_iter().zip(chat.extra) {
+        *word = serde_json::from_str(&json).map_err(|_| failed())?;
+    }
+    *extra = others;
     Ok(passed)
+}
+
+/// Returns the message that stands for the request's recording.
+fn recording_message() -> Message {
+    Message {
+        role: Role::User,
+        name: None,
+        parts: vec![plain(Content::Audio(Audio {
+            source: Source::Attachment(0),
+            format: None,
+        }))],
+        extra: Vec::new(),
+    }
+}
+
+fn word_field(name: &str, word: &str) -> ExtraField {
+    (name.to_owned(), serde_json::Value::from(word).to_string())
 }
 
 fn no_place() -> ApiError {
@@ -337,6 +398,7 @@ impl<'a> RequestScreening<'a> {
                     let why = match &unready {
                         FilterUnavailable::Empty => "its slot has no active component",
                         FilterUnavailable::Options(why) => why,
+                        FilterUnavailable::Unread => "its component may leave texts unread",
                     };
                     tracing::error!(slot, why, "a filter is unavailable");
                     match filter.on_failure {
@@ -444,6 +506,9 @@ impl<'a> RequestScreening<'a> {
         let plugins = &self.parts.plugins;
         let chosen = plugins.filter_for(&filter.slot, self.asker.account);
         let chosen = chosen.ok_or(FilterUnavailable::Empty)?;
+        if filter.guard && !chosen.component.reads_all() {
+            return Err(FilterUnavailable::Unread);
+        }
         let configuration = chosen.component.configuration(&filter.options).await;
         match configuration {
             Ok(configuration) => Ok((chosen, configuration)),

@@ -1,15 +1,19 @@
 //! The check of a request's texts by a service.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use weir_sdk::filter::{
     Context, Description, Filter, Refusal, RefusedSetting, Request, ServiceRequest, Setting, Step,
-    Task, Verdict, each_text, text_response,
+    Task, Unread, Verdict, check_is_readable, text_response,
 };
+use weir_sdk::walk::{Reader, Text, walk};
 
 /// The default model of the service.
 const MODEL: &str = "omni-moderation-latest";
+
+/// The service gets names, ids and strings within JSON in texts of about this many bytes: there are many, and most are short.
+const PIECES_BYTES: usize = 4 << 10;
 
 /// The option of an account whose requests are not checked: `moderation = off`.
 const ACCOUNT_OPTION: (&str, &str) = ("moderation", "off");
@@ -25,6 +29,8 @@ struct Options {
     categories: Vec<String>,
     /// The response to a flagged request; a rejection if empty.
     response: String,
+    /// Kinds of unreadable parts that pass, by name.
+    unread: Vec<String>,
 }
 
 /// The body of a request to the service.
@@ -49,7 +55,7 @@ struct ModerationResult {
 
 impl Filter for Moderate {
     fn describe() -> Description {
-        let options = ["model", "categories", "response"];
+        let options = ["model", "categories", "response", "unread"];
         Description {
             name: "moderate".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -73,6 +79,10 @@ impl Filter for Moderate {
             match &**name {
                 "model" => read.model.clone_from(value),
                 "response" => read.response.clone_from(value),
+                "unread" => {
+                    let kinds = Unread::parse_list(value).map_err(|why| refused(&why))?;
+                    read.unread = kinds.iter().map(|kind| kind.name().to_owned()).collect();
+                }
                 "categories" => {
                     let names = value.split(',').map(str::trim).map(str::to_owned);
                     read.categories = names.collect();
@@ -103,12 +113,15 @@ impl Filter for Moderate {
         if !context.has_service {
             return Err(unchecked());
         }
+        let options: Options =
+            serde_json::from_slice(configuration).expect("this is of `configure`");
+        let is_passed = |kind: &Unread| options.unread.iter().any(|name| name == kind.name());
+        let passed: Vec<_> = Unread::ALL.into_iter().filter(is_passed).collect();
+        check_is_readable(&mut request.task, &passed)?;
         let texts = texts(&mut request.task);
         if texts.is_empty() {
             return Ok(Step::Decide(Verdict::default()));
         }
-        let options: Options =
-            serde_json::from_slice(configuration).expect("this is of `configure`");
         let asked = ModerationRequest {
             model: &options.model,
             input: &texts,
@@ -123,15 +136,48 @@ impl Filter for Moderate {
     }
 }
 
-/// The texts of a request, each once.
+/// The texts of a request, each once; the names, ids and strings within JSON follow in longer texts.
 fn texts(task: &mut Task) -> Vec<String> {
-    let mut texts: Vec<String> = Vec::new();
-    each_text(task, |text| {
-        if !text.trim().is_empty() && !texts.contains(text) {
-            texts.push(text.clone());
-        }
-    });
+    let mut inputs = ModerationInputs::default();
+    walk(task, &mut inputs);
+    let ModerationInputs {
+        mut texts, pieces, ..
+    } = inputs;
+    texts.extend(pieces);
     texts
+}
+
+/// Collects the texts for the service.
+#[derive(Default)]
+struct ModerationInputs {
+    seen: BTreeSet<String>,
+    texts: Vec<String>,
+    pieces: Vec<String>,
+}
+
+impl Reader for ModerationInputs {
+    fn text(&mut self, Text { text, is_piece, .. }: Text<'_>) -> Option<String> {
+        let is_empty = match is_piece {
+            // A number alone says nothing.
+            true => !text.contains(char::is_alphabetic),
+            false => text.trim().is_empty(),
+        };
+        if is_empty || !self.seen.insert(text.to_owned()) {
+            return None;
+        }
+        if !is_piece {
+            self.texts.push(text.to_owned());
+            return None;
+        }
+        match self.pieces.last_mut() {
+            Some(last) if last.len() + text.len() < PIECES_BYTES => {
+                last.push('\n');
+                last.push_str(text);
+            }
+            _ => self.pieces.push(text.to_owned()),
+        }
+        None
+    }
 }
 
 fn unchecked() -> Refusal {
@@ -186,8 +232,10 @@ fn judge(reply: &[u8], texts: usize, options: &Options, is_chat: bool) -> Result
 mod tests {
     use serde_json::{Value, json};
     use weir_sdk::adapter::Task as AnyTask;
-    use weir_sdk::chat::{Event, Fragment, Role};
-    use weir_sdk::testing::{chat, image_request, message, screened, text, with_messages};
+    use weir_sdk::chat::{Content, Event, Fragment, Image, Role, Source, ToolKind};
+    use weir_sdk::testing::{
+        chat, function, image_request, message, screened, text, with_messages,
+    };
 
     use super::*;
 
@@ -250,6 +298,47 @@ mod tests {
     }
 
     #[test]
+    fn names_and_schemas_are_checked_in_one_text() {
+        let mut request = chat("hello");
+        let mut tool = function("look_up");
+        if let ToolKind::Function(function) = &mut tool.kind {
+            function.description = Some("Finds a word.".to_owned());
+            function.input_schema =
+                r#"{"properties":{"word":{"enum":["a\u0062c", "word"],"minLength":3}}}"#.to_owned();
+        }
+        request.tools = vec![tool];
+        let fine = result(false, &json!({}));
+        let replied = reply(&[fine.clone(), fine.clone(), fine]);
+        let (body, step) = asked(AnyTask::Chat(request), &[], &replied);
+        assert_eq!(
+            body["input"],
+            json!([
+                "Finds a word.",
+                "hello",
+                "look_up\nproperties\nword\nenum\nabc\nminLength"
+            ])
+        );
+        assert!(matches!(step, Ok(Step::Decide(_))));
+    }
+
+    #[test]
+    fn images_are_refused_unless_the_operator_lets_them_pass() {
+        let task = || {
+            let source = Source::Url("https://example.com/a.png".to_owned());
+            let image = Content::Image(Image {
+                source,
+                detail: None,
+            });
+            AnyTask::Chat(with_messages(vec![message(Role::User, vec![image])]))
+        };
+        let refused = begin(task(), context(true, &[]), &[]).err();
+        let why = "has an image, which the filter cannot read";
+        assert_eq!(refused.map(|refusal| refusal.why).as_deref(), Some(why));
+        let passed = begin(task(), context(true, &[]), &[setting("unread", "image")]);
+        assert!(matches!(passed, Ok(Step::AskService(_))));
+    }
+
+    #[test]
     fn a_flagged_request_is_refused_or_gets_the_operators_response() {
         let categories = json!({ "hate": true, "violence": true, "sexual": false });
         let flagged = reply(&[result(true, &categories)]);
@@ -304,7 +393,12 @@ mod tests {
 
     #[test]
     fn options_are_checked() {
-        for (name, value) in [("model", ""), ("categories", "hate,,"), ("response", "")] {
+        for (name, value) in [
+            ("model", ""),
+            ("categories", "hate,,"),
+            ("response", ""),
+            ("unread", "picture"),
+        ] {
             let refused = Moderate::configure(&[setting(name, value)]);
             assert_eq!(refused.expect_err("it is refused").name, name);
         }

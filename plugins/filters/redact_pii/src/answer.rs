@@ -10,8 +10,8 @@ use std::ops::Range;
 
 use weir_sdk::chat::{Block, Citation, Event, FinishReason, Fragment, Span};
 use weir_sdk::filter::{AnswerFilter, OpenBlocks, Screened};
+use weir_sdk::json_texts::{self, Form, Scope};
 
-use crate::json::{self, Scope};
 use crate::kinds::Redactor;
 use crate::placeholders::Placeholders;
 
@@ -211,8 +211,8 @@ impl Search {
     }
 
     fn restore_json(&self, json: &mut String) {
-        let mut each = |text: &str| self.placeholders.restore(text);
-        if let Some(restored) = json::rewrite(json, Scope::All, &mut each) {
+        let mut each = |text: &str, _: Form| self.placeholders.restore(text);
+        if let Some(restored) = json_texts::rewrite(json, Scope::All, &mut each) {
             *json = restored;
         }
     }

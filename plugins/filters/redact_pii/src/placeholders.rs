@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
 
-use crate::kinds::{Found, KINDS, Redactor};
+use crate::kinds::{KINDS, Redactor};
 
 /// The placeholders of a request.
 #[derive(Default)]
@@ -44,11 +44,11 @@ impl Placeholders {
         &mut self,
         redactor: &Redactor,
         text: &str,
-        mut count: impl FnMut(&Found),
+        mut count: impl FnMut(&'static str),
     ) -> Option<String> {
         let found = redactor.find(None, text).into_iter();
         let found = found.map(|one| {
-            count(&one);
+            count(one.name);
             let placeholder = self.of(one.name, &text[one.bytes.clone()]);
             (one.bytes, placeholder)
         });

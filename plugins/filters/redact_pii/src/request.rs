@@ -1,21 +1,24 @@
 //! The filter itself: its options, and its changes to a request.
 
 use weir_sdk::filter::{
-    Description, Filter, Refusal, RefusedSetting, Request, Setting, Task, Verdict,
+    Description, Filter, Refusal, RefusedSetting, Request, Setting, Task, Unread, Verdict,
+    check_is_readable, each_text,
 };
+use weir_sdk::walk::{Access, Reader, Text, walk};
 
 use crate::answer::Redacting;
 use crate::kinds::{DEFAULT_KINDS, KINDS, Redactor};
 use crate::placeholders::Placeholders;
-use crate::texts::{Author, each_kept_text, each_text};
 
 /// The filter that hides personal data.
 pub struct RedactPii;
 
-/// The operator's options. As bytes: the kinds, one bit each, and whether responses are redacted.
+/// The operator's options. As bytes: the kinds, one bit each; whether responses are redacted; and the kinds of unreadable
+/// parts that pass, one bit each.
 struct Options {
     kinds: u8,
     answers: bool,
+    unread: u8,
 }
 
 impl Filter for RedactPii {
@@ -23,7 +26,7 @@ impl Filter for RedactPii {
         Description {
             name: "redact-pii".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            options: vec!["kinds".to_owned(), "answers".to_owned()],
+            options: ["kinds", "answers", "unread"].map(str::to_owned).to_vec(),
         }
     }
 
@@ -31,6 +34,7 @@ impl Filter for RedactPii {
         let mut read = Options {
             kinds: DEFAULT_KINDS,
             answers: true,
+            unread: 0,
         };
         for (name, value) in options {
             let refused = |why: String| RefusedSetting {
@@ -44,18 +48,26 @@ impl Filter for RedactPii {
                     read.answers =
                         answers.map_err(|_| refused("must be true or false".to_owned()))?;
                 }
+                "unread" => {
+                    let kinds = Unread::parse_list(value).map_err(refused)?;
+                    read.unread = kinds.into_iter().map(bit).fold(0, |all, bit| all | bit);
+                }
                 _ => return Err(refused("is not an option of this filter".to_owned())),
             }
         }
-        Ok(vec![read.kinds, read.answers.into()])
+        Ok(vec![read.kinds, read.answers.into(), read.unread])
     }
 
     fn screen(mut request: Request, configuration: &[u8]) -> Result<Verdict, Refusal> {
-        let &[kinds, answers] = configuration else {
+        let &[kinds, answers, unread] = configuration else {
             panic!("this is not of `configure`");
         };
+        let passed = Unread::ALL
+            .into_iter()
+            .filter(|kind| unread & bit(*kind) != 0);
+        check_is_readable(&mut request.task, &passed.collect::<Vec<_>>())?;
         let mut redactor = Redactor::new(kinds);
-        let (placeholders, found) = hide(&mut request.task, &redactor);
+        let (placeholders, found) = hide(&mut request.task, &redactor)?;
         let annotations = KINDS.iter().filter_map(|kind| {
             let count = found.iter().filter(|name| **name == kind.name).count();
             (count > 0).then(|| (kind.name.to_owned(), count.to_string()))
@@ -77,24 +89,108 @@ impl Filter for RedactPii {
     }
 }
 
-/// Replaces the personal data of a request, and returns the names of the found kinds.
-fn hide(task: &mut Task, redactor: &Redactor) -> (Placeholders, Vec<&'static str>) {
+/// Replaces the personal data of a request, and returns the names of the found kinds. Refuses a request with personal data
+/// in a place that cannot change.
+fn hide(
+    task: &mut Task,
+    redactor: &Redactor,
+) -> Result<(Placeholders, Vec<&'static str>), Refusal> {
     let mut placeholders = Placeholders::default();
-    each_kept_text(task, |text| placeholders.reserve(text));
-    each_text(task, &mut |text, _| {
-        placeholders.reserve(text);
-        None
-    });
-    let mut found = Vec::new();
-    each_text(task, &mut |text, author| match author {
-        Author::Client => placeholders.hide(redactor, text, |one| found.push(one.name)),
-        Author::Provider => None,
-    });
-    each_text(task, &mut |text, author| match author {
-        Author::Client => None,
-        Author::Provider => placeholders.hide_known(redactor, text),
-    });
-    (placeholders, found)
+    each_text(task, |text| placeholders.reserve(text));
+    let mut hiding = Hiding {
+        redactor,
+        placeholders,
+        found: Vec::new(),
+        refused: None,
+        has_proven: false,
+    };
+    walk(task, &mut hiding);
+    let Hiding {
+        placeholders,
+        found,
+        mut refused,
+        has_proven,
+        ..
+    } = hiding;
+    if has_proven {
+        let mut restoring = HidingKnown {
+            redactor,
+            placeholders: &placeholders,
+            refused: None,
+        };
+        walk(task, &mut restoring);
+        refused = refused.or(restoring.refused);
+    }
+    match refused {
+        None => Ok((placeholders, found)),
+        Some(why) => Err(Refusal { why, param: None }),
+    }
+}
+
+/// Replaces the personal data of texts that may change.
+struct Hiding<'a> {
+    redactor: &'a Redactor,
+    placeholders: Placeholders,
+    /// The names of the found kinds.
+    found: Vec<&'static str>,
+    /// The reason to refuse the request.
+    refused: Option<String>,
+    /// Whether the request has signed texts.
+    has_proven: bool,
+}
+
+impl Reader for Hiding<'_> {
+    fn text(&mut self, Text { text, access, .. }: Text<'_>) -> Option<String> {
+        match access {
+            Access::Free => {
+                let count = |name| self.found.push(name);
+                self.placeholders.hide(self.redactor, text, count)
+            }
+            Access::Proven => {
+                self.has_proven = true;
+                None
+            }
+            Access::Fixed => {
+                let found = self.redactor.find(None, text).into_iter().next();
+                let place = "a name, an id, a schema or a grammar";
+                self.refused = self
+                    .refused
+                    .take()
+                    .or(found.map(|one| stays(one.name, place)));
+                None
+            }
+        }
+    }
+}
+
+/// Hides the values that already have a placeholder, in signed texts: a provider's own text had the placeholder.
+struct HidingKnown<'a> {
+    redactor: &'a Redactor,
+    placeholders: &'a Placeholders,
+    refused: Option<String>,
+}
+
+impl Reader for HidingKnown<'_> {
+    fn text(&mut self, Text { text, access, .. }: Text<'_>) -> Option<String> {
+        if access != Access::Proven {
+            return None;
+        }
+        let hidden = self.placeholders.hide_known(self.redactor, text);
+        let rest = self.redactor.find(None, hidden.as_deref().unwrap_or(text));
+        if let Some(one) = rest.first() {
+            self.refused = Some(stays(one.name, "signed reasoning"));
+        }
+        hidden
+    }
+}
+
+/// Completes a sentence about a request with personal data of this kind in a place that cannot change.
+fn stays(kind: &str, place: &str) -> String {
+    format!("has personal data ({kind}) in {place}, where the filter cannot replace it")
+}
+
+fn bit(kind: Unread) -> u8 {
+    1 << kind as u8
 }
 
 fn kinds(list: &str) -> Result<u8, String> {
@@ -133,13 +229,16 @@ mod tests {
         RedactPii::screen(request, &configuration).expect("it refuses nothing")
     }
 
+    fn refused(task: AnyTask, options: &[Setting]) -> String {
+        let configuration = RedactPii::configure(options).expect("they are its own");
+        let screened = RedactPii::screen(screened(task, &["a"], 1), &configuration);
+        screened.map(|_| ()).expect_err("it is refused").why
+    }
+
     fn texts(verdict: &mut Verdict) -> Vec<String> {
         let mut texts = Vec::new();
         if let Some(task) = &mut verdict.change {
-            each_text(task, &mut |text, _| {
-                texts.push(text.to_owned());
-                None
-            });
+            each_text(task, |text| texts.push(text.clone()));
         }
         texts
     }
@@ -172,6 +271,7 @@ mod tests {
                 "Ask [e-mail-1]",
                 "I am [e-mail-2]",
                 "as before",
+                "1",
                 "[ssn-1] and [e-mail-1]"
             ]
         );
@@ -191,7 +291,7 @@ mod tests {
         let custom = |arguments: &str| {
             Content::ToolCall(ToolCall {
                 id: "2".into(),
-                name: "a@b.co".into(),
+                name: "send".into(),
                 kind: CallKind::Custom,
                 arguments: arguments.into(),
             })
@@ -247,24 +347,34 @@ mod tests {
             ]
         };
         let expected = contents("[ssn-1]", "[ssn-1].pdf");
-        assert_eq!(sent(contents("219-09-9999", "219-09-9999.pdf")), expected);
+        let contents = contents("219-09-9999", "219-09-9999.pdf");
+        let request = || with_messages(vec![message(Role::User, contents.clone())]);
+        let why = refused(AnyTask::Chat(request()), &[]);
+        assert!(why.starts_with("has a file, which"), "{why}");
+        let passed = [setting("unread", "file")];
+        let Some(Task::Chat(chat)) = screen(AnyTask::Chat(request()), &passed).change else {
+            panic!("it has personal data");
+        };
+        let parts = chat.messages.into_iter().flat_map(|each| each.parts);
+        let sent: Vec<_> = parts.map(|part| part.content).collect();
+        assert_eq!(sent, expected);
     }
 
     #[test]
-    fn tools_and_schemas_are_redacted_but_their_names_stay() {
+    fn tools_schemas_and_further_fields_are_redacted() {
         let schema = |at: &str| {
-            r#"{"properties":{"a@b.co":{"description":"AT"}},"required":["a@b.co"]}"#
-                .replace("AT", at)
+            r#"{"properties":{"to":{"description":"AT"}},"required":["to"]}"#.replace("AT", at)
         };
         let request = |at: &str| {
             let mut chat = chat("hello");
-            let mut found = function("a@b.co");
+            let mut found = function("send");
+            found.extra = vec![("input_examples".into(), format!(r#"[{{"to":"{at}"}}]"#))];
             if let ToolKind::Function(function) = &mut found.kind {
                 function.description = Some(format!("Asks {at}"));
                 function.input_schema = schema(at);
             }
             let custom = tool(ToolKind::Custom(CustomTool {
-                name: "a@b.co".into(),
+                name: "tell".into(),
                 description: Some(format!("Tells {at}")),
                 format: None,
             }));
@@ -281,9 +391,43 @@ mod tests {
             let extra = vec![("citations".to_owned(), json)];
             chat.messages[0].extra.clone_from(&extra);
             chat.messages[0].parts[0].extra = extra;
+            chat.extra = vec![("user".to_owned(), format!(r#""{at}""#))];
             chat
         };
         assert_eq!(changed(request("a@b.co")), request("[e-mail-1]"));
+    }
+
+    #[test]
+    fn personal_data_that_cannot_change_is_refused() {
+        let with_tool = |kind| {
+            let mut chat = chat("hello");
+            chat.tools = vec![tool(kind)];
+            chat
+        };
+        let mut schema = function("send");
+        if let ToolKind::Function(function) = &mut schema.kind {
+            function.input_schema = r#"{"properties":{"a\u0040b.co":{}}}"#.to_owned();
+        }
+        let named = vec![call("1", "a@b.co", "{}")];
+        let identified = vec![result("a@b.co", Vec::new(), false)];
+        let of = |contents| with_messages(vec![message(Role::Assistant, contents)]);
+        for request in [
+            with_tool(schema.kind),
+            with_tool(function("a@b.co").kind),
+            with_tool(ToolKind::Custom(CustomTool {
+                name: "tell".into(),
+                description: None,
+                format: Some(r#"{"definition":"a@b.co"}"#.into()),
+            })),
+            of(named),
+            of(identified),
+        ] {
+            let why = refused(AnyTask::Chat(request), &[]);
+            assert!(
+                why.starts_with("has personal data (e-mail) in a name,"),
+                "{why}"
+            );
+        }
     }
 
     #[test]
@@ -299,12 +443,17 @@ mod tests {
             }
         };
         let messages = |at: &str, other: &str| {
-            let signed = format!("{at}, x@y.org");
             let said = message(Role::User, vec![text(at)]);
-            with_messages(vec![said, thought(&signed, other)])
+            with_messages(vec![said, thought(at, other)])
         };
         let expected = messages("[e-mail-1]", "[e-mail-2]");
         assert_eq!(changed(messages("a@b.co", "c@d.org")), expected);
+        let unknown = with_messages(vec![thought("x@y.org", "hello")]);
+        let why = refused(AnyTask::Chat(unknown), &[]);
+        assert!(
+            why.starts_with("has personal data (e-mail) in signed reasoning,"),
+            "{why}"
+        );
     }
 
     #[test]
@@ -337,6 +486,7 @@ mod tests {
             ("kinds", "e-mail,name", "must be a list of e-mail, card"),
             ("kinds", "", "must be a list of"),
             ("answers", "yes", "must be true or false"),
+            ("unread", "picture", "must be a list of image, audio"),
         ] {
             let refused = RedactPii::configure(&[setting(name, value)]);
             let refused = refused.expect_err("it is refused");

@@ -46,17 +46,30 @@ function mask(text, words, isEnd) {
   return { masked, held: text.slice(at) };
 }
 
-// Every text that the upstream's model is to read.
-function* texts({ tag, val }) {
-  if (tag === "image") {
-    yield val.prompt;
-    return;
-  }
-  for (const { parts } of val.messages) {
-    for (const { content } of parts) {
-      if (content.tag === "text" || content.tag === "refusal") yield content.val;
-      if (content.tag !== "tool-result") continue;
-      for (const result of content.val.content) if (result.tag === "text") yield result.val;
+// Kinds of content that no filter can read: their bytes stay with the gateway.
+const UNREADABLE = ["image", "audio", "file"];
+
+// Every text of a request, also of kinds that this code does not know. A text that is JSON comes with the texts within it, in
+// which letters may be escaped.
+function* texts(value) {
+  if (typeof value === "string") {
+    yield value;
+    if (/^\s*["[{]/.test(value)) {
+      let inner = null;
+      try {
+        inner = JSON.parse(value);
+      } catch {
+        // It is no JSON.
+      }
+      if (inner !== null) yield* texts(inner);
+    }
+  } else if (value !== null && typeof value === "object") {
+    if (UNREADABLE.includes(value.tag) && typeof value.val === "object" && value.val.source !== undefined) {
+      throw { why: `has content of the kind ${value.tag}, which the filter cannot read`, param: null };
+    }
+    for (const [name, inner] of Object.entries(value)) {
+      yield name;
+      yield* texts(inner);
     }
   }
 }
@@ -108,6 +121,13 @@ class Answer {
   }
 }
 
+// Version 1 of the walk reads all texts of a request; see wit/weir.wit.
+export const filterWalk = {
+  version() {
+    return 1;
+  },
+};
+
 export const filter = {
   Answer,
 
@@ -124,7 +144,11 @@ export const filter = {
 
   screen(request, configuration) {
     const words = list(textOf(configuration));
-    for (const text of texts(request.task)) {
+    const { tag, val } = request.task;
+    if (tag === "image" && (val.inputs.length > 0 || val.mask)) {
+      throw { why: "has an image, which the filter cannot read", param: null };
+    }
+    for (const text of texts(val)) {
       if (mask(text, words, true).masked !== text) throw { why: "has a code name in it", param: null };
     }
     return { change: null, upstreams: [], annotations: [], answer: new Answer(words) };

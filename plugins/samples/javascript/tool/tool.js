@@ -3,7 +3,7 @@
 // Names are those of wit/weir.wit in camelCase; a variant is { tag, val }, an option a value or null. What a function's
 // result has as its error is thrown.
 
-import outbound from "weir:plugin/outbound@0.2.2";
+import outbound from "weir:plugin/outbound@0.2.3";
 
 // Texts travel as bytes, and QuickJS has no TextDecoder.
 function utf8(bytes) {

@@ -6,7 +6,8 @@ result has as its error is raised as Err. The module is called filter, as the in
 there.
 """
 
-from dataclasses import replace
+import json
+from dataclasses import fields, is_dataclass, replace
 
 from componentize_py_types import Err
 from wit_world import exports
@@ -15,21 +16,19 @@ from wit_world.exports.filter import (
     Refusal,
     RefusedSetting,
     Screened_Replace,
-    Task_Image,
     Verdict,
 )
 from wit_world.imports.chat import (
+    Audio,
     Block_ToolCall,
-    Content_Refusal,
-    Content_Text,
-    Content_ToolResult,
     Event_BlockEnd,
     Event_BlockStart,
     Event_Citation,
     Event_Fragment,
     Event_Logprobs,
+    File,
     Fragment,
-    ToolContent_Text,
+    Image,
 )
 
 WORDS = "bluebird,nightjar"
@@ -58,19 +57,28 @@ def mask(text, words, is_end):
     return masked, text[at:]
 
 
-def texts(task):
-    """Every text that the upstream's model is to read."""
-    if isinstance(task, Task_Image):
-        yield task.value.prompt
-        return
-    for message in task.value.messages:
-        for part in message.parts:
-            if isinstance(part.content, (Content_Text, Content_Refusal)):
-                yield part.content.value
-            elif isinstance(part.content, Content_ToolResult):
-                for content in part.content.value.content:
-                    if isinstance(content, ToolContent_Text):
-                        yield content.value
+def texts(value):
+    """Every text of a request, also of kinds that this code does not know. A text that is JSON comes with the texts within
+    it, in which letters may be escaped."""
+    if isinstance(value, str):
+        yield value
+        if value.lstrip()[:1] in ('"', "[", "{"):
+            try:
+                yield from texts(json.loads(value))
+            except ValueError:
+                pass  # It is no JSON.
+    elif isinstance(value, (Image, Audio, File)):
+        raise Err(Refusal("has an image, a recording or a file, which the filter cannot read", None))
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            yield from texts(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from texts(inner)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from texts(getattr(value, field.name))
 
 
 class Answer(exports.filter.Answer):
@@ -113,6 +121,12 @@ class Answer(exports.filter.Answer):
     def restart(self):
         """Nothing of what was shown has come to the client."""
         self.held.clear()
+
+
+class FilterWalk(exports.FilterWalk):
+    def version(self):
+        """Version 1 of the walk reads all texts of a request; see wit/weir.wit."""
+        return 1
 
 
 class Filter(exports.Filter):

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use weir_sdk::chat::{Event, Fragment};
 use weir_sdk::filter::{
     AnswerFilter, Description, Filter, OpenBlocks, Refusal, RefusedSetting, Request, Screened,
-    Setting, Verdict, each_text,
+    Setting, Verdict, check_is_readable, each_text,
 };
 
 /// The code names, unless the operator sets others.
@@ -38,6 +38,8 @@ impl Filter for CodeNames {
 
     fn screen(mut request: Request, configuration: &[u8]) -> Result<Verdict, Refusal> {
         let words = list(&String::from_utf8_lossy(configuration));
+        // A code name could be in an image or a file, which no filter can read.
+        check_is_readable(&mut request.task, &[])?;
         let mut has_one = false;
         each_text(&mut request.task, |text| {
             has_one |= mask(text, &words, true).0 != *text;

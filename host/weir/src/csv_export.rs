@@ -317,8 +317,16 @@ impl CsvLines {
     }
 }
 
-/// Returns the text of a cell. Another user may have chosen it: a spreadsheet must not execute it as a formula. A negative
-/// number is not a formula.
+/// Characters that begin a formula, and their full-width forms, which spreadsheets of some languages read alike; see
+/// <https://owasp.org/www-community/attacks/CSV_Injection>.
+const FORMULA_STARTS: [char; 8] = ['=', '+', '-', '@', '＝', '＋', '－', '＠'];
+
+/// Characters that may end a cell. A spreadsheet that separates cells by semicolons or tabs ignores the quotes around a cell
+/// in the middle of a line.
+const SEPARATORS: [char; 7] = [',', ';', '\t', '|', '\r', '\n', '\0'];
+
+/// Returns the text of a cell. Another user may have chosen it: a spreadsheet must not execute it, or a part behind a
+/// separator, as a formula. An apostrophe makes a text of a formula. A negative number is not a formula.
 fn harmless(text: &str) -> Cow<'_, [u8]> {
     let is_number = text.strip_prefix('-').is_some_and(|digits| {
         !digits.is_empty()
@@ -326,10 +334,37 @@ fn harmless(text: &str) -> Cow<'_, [u8]> {
                 .bytes()
                 .all(|byte| byte.is_ascii_digit() || byte == b'.')
     });
-    match text.starts_with(['=', '+', '-', '@', '\t', '\r']) && !is_number {
-        true => format!("'{text}").into_bytes().into(),
-        false => text.as_bytes().into(),
+    if is_number {
+        return text.as_bytes().into();
     }
+    let mut harmless = String::new();
+    let (mut copied, mut begins_cell) = (0, true);
+    // A cell that begins with a tab or a line break is a formula for some spreadsheets.
+    if text.starts_with(['\t', '\r', '\n', '\0']) {
+        harmless.push('\'');
+    }
+    for (at, one) in text.char_indices() {
+        if begins_cell && FORMULA_STARTS.contains(&one) {
+            harmless.push_str(&text[copied..at]);
+            harmless.push('\'');
+            copied = at;
+        }
+        let is_separator = SEPARATORS.contains(&one);
+        let is_skipped = is_ignored(one) || one == '"';
+        begins_cell = is_separator || begins_cell && is_skipped;
+    }
+    match harmless.is_empty() {
+        true => text.as_bytes().into(),
+        false => (harmless + &text[copied..]).into_bytes().into(),
+    }
+}
+
+/// Returns whether a spreadsheet may ignore a character at the beginning of a cell: blanks, control characters, and characters
+/// without a width.
+fn is_ignored(one: char) -> bool {
+    one.is_whitespace()
+        || one.is_control()
+        || matches!(one, '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}')
 }
 
 #[cfg(test)]
@@ -373,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cell_is_a_formula_and_every_text_comes_back_whole() {
+    fn no_part_of_a_cell_is_a_formula() {
         for (text, written) in [
             ("plain text", "plain text"),
             ("", ""),
@@ -382,7 +417,25 @@ mod tests {
             ("=1+1", "'=1+1"),
             ("@SUM(A1)", "'@SUM(A1)"),
             ("+1", "'+1"),
-            ("\t=1", "'\t=1"),
+            ("\t=1", "'\t'=1"),
+            ("\rx", "\"'\rx\""),
+            ("\n=1", "\"'\n'=1\""),
+            (" =1", " '=1"),
+            ("\u{feff}=1", "\u{feff}'=1"),
+            ("＝1+1", "'＝1+1"),
+            ("＋1", "'＋1"),
+            ("－1", "'－1"),
+            ("＠SUM(A1)", "'＠SUM(A1)"),
+            ("x;=1+1", "x;'=1+1"),
+            ("x; ＝1", "x; '＝1"),
+            ("x\t=1", "x\t'=1"),
+            ("x|@a", "x|'@a"),
+            ("x,-1", "\"x,'-1\""),
+            ("x;\"=1\"", "\"x;\"\"'=1\"\"\""),
+            ("\"=1\"", "\"\"\"'=1\"\"\""),
+            ("x\r\n+1", "\"x\r\n'+1\""),
+            ("a=b, c-d e@f", "\"a=b, c-d e@f\""),
+            ("gpt-5.4-mini", "gpt-5.4-mini"),
             ("a,b", "\"a,b\""),
             ("say \"hi\"", "\"say \"\"hi\"\"\""),
             ("two\r\nlines", "\"two\r\nlines\""),

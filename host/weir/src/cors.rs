@@ -15,8 +15,6 @@ use url::Url;
 /// Seconds for which a browser may cache the response; browsers cap it at two hours.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 
-const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, DELETE");
-
 /// Response headers that pages may read, beside those that are always readable.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "x-request-id, request-id, retry-after, x-should-retry, ratelimit, ratelimit-policy, idempotency-replayed, \
@@ -83,10 +81,14 @@ pub fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
     *method == Method::OPTIONS && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// Returns the response to a listed origin's preflight request; `asked` is the request's head.
-pub fn preflight(asked: &HeaderMap) -> (StatusCode, HeaderMap) {
+/// Returns the response to a listed origin's preflight request; `asked` is the request's head. `supported` are the methods of
+/// the path, as the router lists them. Without them, as at an unknown path, the page may send its request and read the
+/// error.
+pub fn preflight(asked: &HeaderMap, supported: Option<&HeaderValue>) -> (StatusCode, HeaderMap) {
     let mut headers = HeaderMap::new();
-    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+    if let Some(methods) = supported.or_else(|| asked.get(header::ACCESS_CONTROL_REQUEST_METHOD)) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods.clone());
+    }
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, MAX_AGE);
     if let Some(wanted) = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());

@@ -118,13 +118,20 @@ async fn answer(
              set `dev = false` to serve other machines.",
         ));
     }
-    if may_share && cors::is_preflight(request.method(), request.headers()) {
-        return Ok(cors::preflight(request.headers()).into_response());
-    }
-    AssertUnwindSafe(next.run(request))
+    let is_preflight = may_share && cors::is_preflight(request.method(), request.headers());
+    let asked = is_preflight.then(|| request.headers().clone());
+    let response = AssertUnwindSafe(next.run(request))
         .catch_unwind()
         .await
-        .map_err(|_| ApiError::internal())
+        .map_err(|_| ApiError::internal())?;
+    Ok(match asked {
+        // No route has the method OPTIONS, so the router's rejection lists the methods of the path.
+        Some(asked) => {
+            let supported = response.headers().get(header::ALLOW);
+            cors::preflight(&asked, supported).into_response()
+        }
+        None => response,
+    })
 }
 
 /// Writes an error in the format of its client, and records the response.
@@ -216,7 +223,8 @@ fn warn_of_unnamed_proxy(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) {
     }
 }
 
-fn is_forwarded(headers: &HeaderMap) -> bool {
+/// Returns whether a proxy has passed the request on, according to its headers.
+pub fn is_forwarded(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| {
         name == header::FORWARDED
             || name == header::VIA

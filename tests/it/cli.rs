@@ -622,6 +622,14 @@ fn check_says_what_is_wrong_and_where() {
         ),
         ("internal_listen = \"0.0.0.0:1\"\n", "`internal_listen`"),
         (
+            "metrics_token_file = \"/nowhere/token\"\n",
+            "`metrics_token_file`",
+        ),
+        (
+            "metrics_token_file = \"/dev/null\"\n",
+            "`metrics_token_file`",
+        ),
+        (
             "api_key_peppers = [{ version = 0, pepper = { env = \"P\" } }]\n",
             "`api_key_peppers[0].version`",
         ),

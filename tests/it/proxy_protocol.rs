@@ -174,3 +174,52 @@ async fn connections_count_for_the_address_that_is_named() {
     let mut rest = Vec::new();
     let _ = patiently(idle.read_to_end(&mut rest)).await;
 }
+
+/// Without an internal listener, metrics are for this machine and for clients with the token.
+#[tokio::test]
+async fn metrics_are_closed_to_other_machines_without_the_token() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("token");
+    let write = |token: &str| std::fs::write(&file, token).expect("it can be written");
+    let (first, second) = ("a".repeat(32), "b".repeat(40));
+    write(&format!("{first}\n"));
+    let settings =
+        format!("dev = false\nproxy_protocol = [\"127.0.0.1/32\"]\nmetrics_token_file = {file:?}");
+    let gateway = Gateway::builder().settings(&settings).start().await;
+    let scrape = async |from: [u8; 4], header: &[u8], more: String| {
+        let request =
+            format!("GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{more}\r\n");
+        let mut socket = connect(&gateway, from, header).await;
+        let _ = socket.write_all(request.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = patiently(socket.read_to_end(&mut answer)).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let remote = v1("203.0.113.9");
+    let bearer = |token: &str| format!("Authorization: Bearer {token}\r\n");
+    let here = scrape(OTHER, b"", String::new()).await;
+    assert_eq!(status(&here), "200", "{here}");
+    assert!(here.contains("weir_requests_total"), "{here}");
+    for (from, header, more) in [
+        (PROXY, &*remote, String::new()),
+        (PROXY, &*remote, bearer(&second)),
+        (PROXY, &*remote, bearer("")),
+        (OTHER, b"", "X-Forwarded-For: 127.0.0.1\r\n".to_owned()),
+        (OTHER, b"", "X-Forwarded-Proto: https\r\n".to_owned()),
+        (OTHER, b"", "Forwarded: for=127.0.0.1\r\n".to_owned()),
+        (OTHER, b"", "Via: 1.1 proxy\r\n".to_owned()),
+    ] {
+        let refused = scrape(from, header, more.clone()).await;
+        assert_eq!(status(&refused), "401", "{more}: {refused}");
+        assert!(refused.contains("UNAUTHENTICATED"), "{refused}");
+        assert!(!refused.contains("weir_requests_total"), "{refused}");
+    }
+    let held = scrape(PROXY, &remote, bearer(&first)).await;
+    assert_eq!(status(&held), "200", "{held}");
+    // A new token works at once, and the old one no longer.
+    write(&second);
+    let rotated = scrape(PROXY, &remote, bearer(&second)).await;
+    assert_eq!(status(&rotated), "200", "{rotated}");
+    let old = scrape(PROXY, &remote, bearer(&first)).await;
+    assert_eq!(status(&old), "401", "{old}");
+}

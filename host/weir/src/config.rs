@@ -63,6 +63,9 @@ use weir_storage::database::{self, SqlDialect};
 use weir_storage::sealing::SealingKeySettings;
 use weir_storage::secrets::{SecretSource, SecretUrl};
 
+/// The minimum bytes of the token for metrics.
+pub const METRICS_TOKEN_BYTES: usize = 32;
+
 /// The complete configuration.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -73,6 +76,10 @@ pub struct Config {
     /// Address and port of `/internal` and `/metrics`; without it `/metrics` is at `listen`. Default: none.
     #[serde(default)]
     pub internal_listen: Option<ListenAddress>,
+    /// File with a token of at least 32 bytes, read at each request: at `listen`, `/metrics` answers requests with
+    /// `Authorization: Bearer TOKEN`, and direct ones from this machine. Default: none.
+    #[serde(default)]
+    pub metrics_token_file: Option<PathBuf>,
     /// Development mode, for this machine only; set it explicitly beside PostgreSQL, Redis or an issuer. Default:
     /// `true`.
     #[serde(default)]
@@ -390,12 +397,23 @@ impl Config {
         problems.extend(self.telemetry.problems());
         problems.extend(self.log_export.problems());
         problems.extend(self.content_log.problems());
+        problems.extend(self.metrics_token_problem());
         anyhow::ensure!(
             problems.is_empty(),
             "the configuration is invalid:\n  {}",
             problems.join("\n  ")
         );
         Ok(())
+    }
+
+    fn metrics_token_problem(&self) -> Option<String> {
+        let file = self.metrics_token_file.as_ref()?;
+        let why = match std::fs::read_to_string(file) {
+            Ok(token) if token.trim().len() >= METRICS_TOKEN_BYTES => return None,
+            Ok(_) => format!("has fewer than {METRICS_TOKEN_BYTES} bytes"),
+            Err(error) => format!("cannot be read: {error}"),
+        };
+        Some(format!("`metrics_token_file`: {} {why}", file.display()))
     }
 
     fn address_problems(&self) -> Vec<String> {

@@ -130,7 +130,7 @@ pub fn public(app: App) -> Router {
     let routes = match app.config.internal_listen {
         Some(_) => routes.merge(document_route(ApiListener::Public)),
         None => routes
-            .merge(metrics_route())
+            .route("/metrics", get(monitoring::metrics::get_public_metrics))
             .merge(document_route(ApiListener::Only)),
     };
     finish(routes, app)

@@ -64,10 +64,10 @@ pub(super) fn findings(config: &Config, prepared: &PreparedParts, sources: &Dict
              terminates TLS in `trusted_proxies` or `proxy_protocol`",
         );
     }
-    if config.internal_listen.is_none() {
+    if config.internal_listen.is_none() && config.metrics_token_file.is_none() {
         find(
             "internal_listen",
-            "is not set: every client that reaches `listen` can read `/metrics`",
+            "is not set, and `metrics_token_file` is not either: no other machine can read `/metrics`",
         );
     }
     if config.providers.contains_key("demo") {

@@ -67,6 +67,42 @@ fn without_provider(name: &str) -> Value {
     json!({ "providers": { name: { "enabled": false } } })
 }
 
+/// A price of 0 gives requests away, so an administrator confirms it.
+#[tokio::test]
+async fn a_price_of_zero_needs_a_confirmation() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let admin = gateway.admin("operator").await;
+    let free = json!({ "models": { "scripted": { "price": { "input": 1, "output": 0 } } } });
+    let refused = replace(&admin, 0, &free).await;
+    let error = refused.error(400, "INVALID_REQUEST");
+    assert_eq!(error["param"], "confirm_free");
+    let message = error["message"].as_str().expect("a message");
+    assert!(
+        message.contains("scripted: upstreams[scripted/scripted].price.output"),
+        "{message}"
+    );
+    assert_eq!(layer(&admin).await["version"], 0);
+    let mut body = json!({ "base_version": 0, "contents": free, "confirm_free": true });
+    assert_eq!(put(&admin, LAYER, &body).await.status, 200);
+    // The price was 0 before: another change needs no confirmation.
+    body["base_version"] = json!(1);
+    body["confirm_free"] = json!(false);
+    body["contents"]["models"]["scripted"]["name"] = json!("Free");
+    assert_eq!(put(&admin, LAYER, &body).await.status, 200);
+    set(&admin, 2, &json!({})).await;
+    restore(&admin, 3, 1).await.error(400, "INVALID_REQUEST");
+    let confirmed = json!({ "base_version": 3, "version": 1, "confirm_free": true });
+    let restored = admin.post(&format!("{LAYER}/restore"), &confirmed).await;
+    assert_eq!(restored.status, 200, "{}", restored.text());
+    // Vectors have no output.
+    let vectors = json!({ "models": { "vectors": {
+        "kind": "embeddings", "context_window": 100, "price": { "input": 1, "output": 0 },
+        "upstreams": [{ "provider": "scripted" }],
+    } } });
+    set(&admin, 4, &vectors).await;
+}
+
 /// Two providers, `p` and `q`: both serve the model `both`, and only `p` serves `only`.
 fn two_providers(p: &Upstream, q: &Upstream) -> Builder {
     Gateway::builder()

@@ -78,6 +78,48 @@ fn is_times(charge: f64, factor: f64, earlier: f64) -> bool {
 }
 
 #[tokio::test]
+async fn a_price_of_zero_has_a_checkbox_in_the_review() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let mut root = administrator(&gateway).await;
+    let path = "/console/admin/models/scripted";
+    let fields = [
+        ("action", "price"),
+        ("price_model_input", "0"),
+        ("price_model_output", "2"),
+        ("price_model_cache_read", ""),
+    ];
+    let reviewed = review(&mut root, path, &fields).await;
+    assert!(
+        reviewed
+            .contains("These prices become 0: scripted: upstreams[scripted/scripted].price.input"),
+        "{reviewed}"
+    );
+    // A browser does not send the form without the choice.
+    let history = confirm(&mut root, &reviewed).await;
+    assert!(history.contains("notice bad"), "{history}");
+    let (base_version, contents) = (
+        hidden(&reviewed, "base_version"),
+        hidden(&reviewed, "contents"),
+    );
+    let fields = [
+        ("base_version", &*base_version),
+        ("contents", &*contents),
+        ("confirm_free", "true"),
+    ];
+    let answer = root.post("/console/admin/catalog/apply", &fields).await;
+    assert_eq!(location(&answer), HISTORY);
+    let history = root.page(HISTORY).await;
+    assert!(history.contains("Version 1 is active"), "{history}");
+    let history = undo(&mut root, "0").await;
+    assert!(history.contains("Version 2 is active"), "{history}");
+    // To make the price 0 again leads to the review.
+    let fields = [("base_version", "2"), ("version", "1")];
+    let answer = root.post("/console/admin/catalog/restore", &fields).await;
+    assert!(page(&answer).contains("These prices become 0"));
+}
+
+#[tokio::test]
 async fn a_price_is_edited_reviewed_confirmed_and_undone() {
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat_with_usage("hi", 10, 10));

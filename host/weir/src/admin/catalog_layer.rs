@@ -107,6 +107,9 @@ pub struct LayerReplacement {
     #[serde(default)]
     #[schema(max_length = 200)]
     pub summary: Option<String>,
+    /// Whether prices may become 0.
+    #[serde(default)]
+    pub confirm_free: bool,
 }
 
 /// The body that restores a version.
@@ -119,6 +122,9 @@ pub struct LayerRestoration {
     /// The version whose contents become active again; 0 removes all changes.
     #[schema(minimum = 0)]
     pub version: i64,
+    /// Whether prices may become 0.
+    #[serde(default)]
+    pub confirm_free: bool,
 }
 
 /// `GET /admin/catalog/layer`: returns the active version of the catalog layer, and its problem on this node.
@@ -190,6 +196,7 @@ pub async fn replace_catalog_layer(
         base_version: body.base_version,
         summary: read_summary(body.summary)?,
         layer: Layer::read(body.contents).map_err(|problems| invalid(&problems))?,
+        confirm_free: body.confirm_free,
     };
     app.layers.change(&actor, request).await?;
     Ok(Json(item(app.layers.status().await)))
@@ -210,7 +217,14 @@ pub async fn restore_catalog_layer(
     AdminCaller { actor }: AdminCaller,
     SmallBody(body): SmallBody<LayerRestoration>,
 ) -> Result<Json<LayerItem>, ApiError> {
-    let restored = app.layers.restore(&actor, body.base_version, body.version);
+    let LayerRestoration {
+        base_version,
+        version,
+        confirm_free,
+    } = body;
+    let restored = app
+        .layers
+        .restore(&actor, base_version, version, confirm_free);
     restored.await?;
     Ok(Json(item(app.layers.status().await)))
 }

@@ -90,6 +90,8 @@ pub struct LayerRequest {
     pub layer: Layer,
     /// The change in one line; by default, a summary of the differences.
     pub summary: Option<String>,
+    /// Whether the administrator confirms prices of 0.
+    pub confirm_free: bool,
 }
 
 /// The reason for which weir rejects a layer.
@@ -102,6 +104,8 @@ pub enum LayerError {
         /// The active version.
         active: i64,
     },
+    /// These prices become 0, and the administrator has not confirmed it.
+    Free(Vec<String>),
     /// No version has this number.
     Unknown,
     /// The database failed.
@@ -234,6 +238,9 @@ impl CatalogLayers {
         }
         let catalog = state.check(&request.layer, &self.0.plugins).await?;
         let changes = self.0.changes(&catalog);
+        if !request.confirm_free && !changes.free.is_empty() {
+            return Err(LayerError::Free(changes.free));
+        }
         let stored = StoredLayer {
             version: active + 1,
             contents: Value::Object(request.layer.contents().clone()).to_string(),
@@ -271,21 +278,29 @@ impl CatalogLayers {
         actor: &Actor,
         base_version: i64,
         version: i64,
+        confirm_free: bool,
     ) -> Result<StoredLayer, LayerError> {
-        let layer = match version {
-            0 => Layer::default(),
-            version => {
-                let found = store::find(&self.0.core.database, version).await;
-                let found = found.map_err(LayerError::Database)?;
-                layer_of(&found.ok_or(LayerError::Unknown)?).map_err(LayerError::Invalid)?
-            }
-        };
         let request = LayerRequest {
             base_version,
-            layer,
+            layer: self.find(version).await?,
             summary: Some(self.summary_of_restore(version).await),
+            confirm_free,
         };
         self.change(actor, request).await
+    }
+
+    /// Returns the layer of a version; version 0 is the empty layer.
+    ///
+    /// # Errors
+    ///
+    /// An unknown version, or a failure of the database.
+    pub async fn find(&self, version: i64) -> Result<Layer, LayerError> {
+        if version == 0 {
+            return Ok(Layer::default());
+        }
+        let found = store::find(&self.0.core.database, version).await;
+        let found = found.map_err(LayerError::Database)?;
+        layer_of(&found.ok_or(LayerError::Unknown)?).map_err(LayerError::Invalid)
     }
 
     /// Returns the summary of a version that restores an earlier one.
@@ -451,6 +466,13 @@ impl From<LayerError> for ApiError {
                 );
                 Self::new(ErrorCode::CatalogLayerChanged, message)
                     .with_detail("active_version", active)
+            }
+            LayerError::Free(prices) => {
+                let message = format!(
+                    "These prices become 0: {}. To confirm it, send confirm_free: true.",
+                    prices.join(", ")
+                );
+                Self::invalid_request("confirm_free", message)
             }
             LayerError::Unknown => Self::new(
                 ErrorCode::NotFound,

@@ -37,6 +37,9 @@ enum CatalogCommand {
         /// The version's number; 0 removes all changes of administrators.
         #[arg(value_name = "VERSION")]
         version: u32,
+        /// Confirm that prices become 0.
+        #[arg(long)]
+        confirm_free: bool,
     },
 }
 
@@ -60,8 +63,12 @@ pub(super) async fn run(
         RequiredParts::Plugins,
         arguments.offline,
         async |connection| {
-            if let Some(CatalogCommand::Restore { version }) = arguments.command {
-                return restore(connection, version).await;
+            if let Some(CatalogCommand::Restore {
+                version,
+                confirm_free,
+            }) = arguments.command
+            {
+                return restore(connection, version, confirm_free).await;
             }
             let listing = connection.get(&path(&["admin", "catalog"], &[])).await?;
             listing.show(arguments.json, print);
@@ -71,9 +78,15 @@ pub(super) async fn run(
     operated.await
 }
 
-async fn restore(connection: &AdminConnection, version: u32) -> anyhow::Result<()> {
+async fn restore(
+    connection: &AdminConnection,
+    version: u32,
+    confirm_free: bool,
+) -> anyhow::Result<()> {
     let active = connection.get::<LayerItem>("/admin/catalog/layer").await?;
-    let body = json!({ "base_version": active.parsed.version, "version": version });
+    let body = json!({
+        "base_version": active.parsed.version, "version": version, "confirm_free": confirm_free,
+    });
     let restored = connection
         .post::<LayerItem>("/admin/catalog/layer/restore", &body)
         .await?;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::catalog::config::InputUnit;
+use crate::catalog::config::{InputUnit, ModelKind};
 use crate::catalog::listing::units_of_price;
 use crate::catalog::listing::{CatalogListing, ListedModel, ListedUpstream};
 
@@ -28,6 +28,8 @@ pub struct CatalogChanges {
     pub disabled_providers: Vec<String>,
     /// Providers that get requests again.
     pub enabled_providers: Vec<String>,
+    /// Prices that become 0 although the provider may charge for the unit, such as `a: upstreams[p/m].price.input`.
+    pub free: Vec<String>,
 }
 
 /// A new or changed model.
@@ -65,6 +67,12 @@ impl CatalogChanges {
         let mut changes = Self::default();
         for model in &after.models {
             let earlier = before.models.iter().find(|earlier| earlier.id == model.id);
+            let was_free = earlier.map(free_prices).unwrap_or_default();
+            let free = free_prices(model).into_iter();
+            let free = free.filter(|price| !was_free.contains(price));
+            changes
+                .free
+                .extend(free.map(|price| format!("{}: {price}", model.id)));
             let change = ModelChange {
                 model: model.id.clone(),
                 fields: differences(&earlier.map(fields).unwrap_or_default(), &fields(model)),
@@ -190,6 +198,35 @@ fn differences(before: &[Field], after: &[Field]) -> Vec<FieldChange> {
         }
     }
     changes
+}
+
+/// Returns a model's prices of 0, without those of units that its requests do not have.
+fn free_prices(model: &ListedModel) -> Vec<String> {
+    let has_output = match model.kind {
+        ModelKind::Chat => true,
+        ModelKind::Speech | ModelKind::Transcription => model.input_unit == InputUnit::Token,
+        ModelKind::Embeddings | ModelKind::Rerank | ModelKind::Moderation => false,
+    };
+    let mut free = Vec::new();
+    for upstream in &model.upstreams {
+        let is_search = upstream.price["search"]
+            .as_f64()
+            .is_some_and(|usd| usd > 0.0);
+        let has_unit = |name: &str| match name {
+            "input" => !is_search,
+            "output" => has_output,
+            name => ["image", "characters", "minute"].contains(&name),
+        };
+        let setting = format!("upstreams[{}/{}].price", upstream.provider, upstream.model);
+        let mut fields = Vec::new();
+        prices(&setting, &upstream.price, &mut fields);
+        let zeros = fields.into_iter().filter(|(name, value, _)| {
+            let unit = name.rsplit('.').next().unwrap_or_default();
+            value.as_f64() == Some(0.0) && has_unit(unit)
+        });
+        free.extend(zeros.map(|(name, ..)| name));
+    }
+    free
 }
 
 fn fields(model: &ListedModel) -> Vec<Field> {

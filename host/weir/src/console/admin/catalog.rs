@@ -150,6 +150,7 @@ pub(super) async fn apply_layer(
             base_version: base_version(&fields),
             layer: Layer::read(contents).map_err(|problems| invalid(&problems))?,
             summary: read_summary(fields.filled("summary").map(str::to_owned))?,
+            confirm_free: fields.is_checked("confirm_free"),
         };
         let stored = app.layers.change(&admin.actor, request).await?;
         Ok(stored.version)
@@ -157,7 +158,8 @@ pub(super) async fn apply_layer(
     done(&admin, applied.await)
 }
 
-/// `POST /console/admin/catalog/restore`: makes the contents of an earlier version active again.
+/// `POST /console/admin/catalog/restore`: makes the contents of an earlier version active again, or shows the review of a change
+/// that needs a confirmation.
 pub(super) async fn restore_layer(
     State(app): State<App>,
     AdminForm { admin, fields }: AdminForm,
@@ -165,14 +167,19 @@ pub(super) async fn restore_layer(
     let version = fields.text("version").parse().unwrap_or(-1);
     let restored = app
         .layers
-        .restore(&admin.actor, base_version(&fields), version);
-    done(
-        &admin,
-        restored
-            .await
-            .map(|stored| stored.version)
-            .map_err(ApiError::from),
-    )
+        .restore(&admin.actor, base_version(&fields), version, false);
+    match restored.await {
+        Err(LayerError::Free(_)) => {
+            let contents = app.layers.find(version).await?.contents().clone();
+            review(&app, &admin, &fields, contents, HISTORY).await
+        }
+        restored => done(
+            &admin,
+            restored
+                .map(|stored| stored.version)
+                .map_err(ApiError::from),
+        ),
+    }
 }
 
 /// `GET /console/admin/catalog/history`: all versions.

@@ -23,14 +23,16 @@ const MAX_TABLE: usize = 1 << 20;
 /// Names of contents that weir cannot bound: text elsewhere, or drawn many times.
 const UNBOUNDED: [&[u8]; 5] = [b"Form", b"Encrypt", b"EmbeddedFile", b"XFA", b"Crypt"];
 
+/// A stream's dictionary, and all bytes from its beginning.
+type Stream<'a> = (&'a [u8], &'a [u8]);
+
 /// The findings outside of streams.
 #[derive(Default)]
 struct Outline<'a> {
     /// Bytes outside of streams.
     bytes: usize,
-    /// The streams by the number of their object: their dictionary and all bytes from their beginning. A document that
-    /// was changed has several of a number.
-    streams: HashMap<u32, Vec<(&'a [u8], &'a [u8])>>,
+    /// The streams by the number of their object. A document that was changed has several of a number.
+    streams: HashMap<u32, Vec<Stream<'a>>>,
     /// The content streams, and how often pages name them.
     contents: HashMap<u32, u64>,
     /// Tables of the characters of fonts.

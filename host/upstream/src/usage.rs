@@ -9,9 +9,9 @@
 use serde::Deserialize;
 use weir_dialects::hosted::{self, ASSUMED_USES, MAX_USES};
 use weir_dialects::{Attachment, AudioTask, RetrievalTask};
-use weir_ledger::{TokenCounts, Unit};
 use weir_ledger::pricing::UsageBound;
 use weir_ledger::usage::{Billable, Quantity};
+use weir_ledger::{TokenCounts, Unit};
 use weir_sandbox::adapter::bindings::chat::{
     BuiltInTool, ChatRequest, Content, File, Image, ImageRequest, Message, ResponseFormat, Source,
     ToolContent, ToolKind, Usage,
@@ -593,6 +593,17 @@ pub fn as_reported(usage: &Usage) -> Billable {
 /// Returns the larger of the believed and the reported counts: the usage for which the provider may bill weir. A count
 /// beyond every request's is nobody's bill.
 pub fn beyond(believed: &Billable, reported: &Usage) -> Billable {
+    let seconds = named(reported, AUDIO_SECONDS).min(MAX_REPORTED);
+    let input = believed.input.map(|believed| match believed.unit {
+        Unit::Seconds => {
+            let count = Quantity::new(Unit::Seconds, seconds).count;
+            Quantity {
+                count: believed.count.max(count),
+                ..believed
+            }
+        }
+        _ => believed,
+    });
     let reported = as_reported(reported);
     let larger = |believed: u64, reported: u64| believed.max(reported.min(MAX_REPORTED));
     let (ours, theirs) = (believed.tokens, reported.tokens);
@@ -608,6 +619,7 @@ pub fn beyond(believed: &Billable, reported: &Usage) -> Billable {
             audio_output: larger(ours.audio_output, theirs.audio_output),
             image_output: larger(ours.image_output, theirs.image_output),
         },
+        input,
         images: believed.images,
         searches: larger(believed.searches, reported.searches),
     }

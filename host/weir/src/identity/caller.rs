@@ -630,7 +630,7 @@ impl Identification<'_> {
                 None => (
                     user.id.clone(),
                     Role::Owner,
-                    user.plan.clone(),
+                    user.plan,
                     LimitsOwner::own(&user.id, user.plan),
                     user.rates,
                     user.filter_options,

@@ -42,7 +42,8 @@ use weir_ledger::pricing::{self, RequestCharge};
 use weir_ledger::usage::{Billable, Quantity};
 use weir_ledger::{
     AccountId, BudgetPart, Checkpoint, Credits, EndKey, HoldId, IdempotencyClaim, Ledger,
-    LedgerError, LedgerRefusal, OpenHold, Payer, RequestUsage, Settle, Settlement, UsageCounts,
+    LedgerError, LedgerRefusal, OpenHold, Payer, RequestUsage, Settle, Settlement, TokenCounts,
+    UsageCounts,
 };
 use weir_plugins::canary::samples::Sampler;
 use weir_plugins::metrics::PluginMetrics;
@@ -514,6 +515,7 @@ impl Meter {
                 output: bound.output_tokens,
                 ..TokenCounts::default()
             },
+            input: bound.input,
             images: bound.images,
             searches: bound.searches,
         };

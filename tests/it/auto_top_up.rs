@@ -292,12 +292,12 @@ async fn nothing_is_charged_while_an_account_owes_or_its_user_is_disabled() {
         };
         let alice = customer(&gateway, "alice").await;
         let alice_id = gateway.web_user_id("alice").await;
-        // The plan's credits are granted before any debt: later ones would pay it.
+        // The plan's 500 credits pay for a part of the refund, and the rest is owed.
         commit(app, &alice_id, Action::ResetPeriod).await;
         let refund = Action::Refund(Refund {
             id: OperationId("refund:1".to_owned()),
             pool: Pool::TopUp,
-            credits: Credits::whole(100),
+            credits: Credits::whole(600),
         });
         commit(app, &alice_id, refund).await;
         wish(&alice, json!({ "enabled": true, "threshold": 1_000 })).await;

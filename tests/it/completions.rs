@@ -421,7 +421,7 @@ async fn a_completion_costs_what_its_prompt_and_suffix_cost_and_passes_filters()
     // Without a count of the provider, the suffix counts as input.
     let unknown = json!({ "choices": [{ "index": 0, "text": "So", "finish_reason": "stop" }] });
     let mut counted = Vec::new();
-    for suffix in ["", &"x".repeat(4_000)] {
+    for suffix in ["", &"a + b; ".repeat(600)] {
         upstream.will(Reply::json(200, &unknown));
         let body =
             json!({ "model": "scripted", "max_tokens": 20, "prompt": "Hello", "suffix": suffix });

@@ -37,7 +37,7 @@ const UNCHANGEABLE: [&str; 4] = ["2026-11-27", "import_litellm", "samples", "sin
 
 /// Words of one page that people write. A longer page is two readers' tasks. The references are tables that tests compare with
 /// runs or with the code.
-const MOST_WORDS: usize = 2_500;
+const MOST_WORDS: usize = 2_700;
 
 const REFERENCES: [&str; 3] = ["dialects.md", "errors.md", "settings.md"];
 

@@ -26,7 +26,7 @@ pub enum Scope {
     Sealed,
 }
 
-/// What a reader may do with a text.
+/// The rights of a reader on a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Read it, and change it.

@@ -23,7 +23,7 @@ pub const VERSION: u32 = 1;
 /// Fields of a request that name text at the provider.
 const STORED: [&str; 4] = ["cachedContent", "cached_content", "container", "thread"];
 
-/// What a reader may do with a text.
+/// The rights of a reader on a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Change it.
@@ -39,7 +39,7 @@ pub enum Access {
 pub struct Text<'a> {
     /// The text, which is not empty.
     pub text: &'a str,
-    /// What a reader may do with it.
+    /// The rights of a reader on it.
     pub access: Access,
     /// Whether it is a name, an id, a word, or a string within JSON, and not a text by itself.
     pub is_piece: bool,

@@ -181,7 +181,7 @@ impl Ledger {
                 return Ok(begun);
             };
             let mut due = self.0.store.find_lapsed_accounts(now, SWEPT).await?;
-            // An operation collects, whatever else it does.
+            // Each operation collects.
             due.extend(self.0.store.find_uncollected_accounts(SWEPT).await?);
             let deadline = Instant::now() + SWEEP_TIMEOUT;
             let found = due.len();

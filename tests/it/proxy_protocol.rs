@@ -199,7 +199,7 @@ async fn metrics_are_closed_to_other_machines_without_the_token() {
     let bearer = |token: &str| format!("Authorization: Bearer {token}\r\n");
     let here = scrape(OTHER, b"", String::new()).await;
     assert_eq!(status(&here), "200", "{here}");
-    assert!(here.contains("weir_requests_total"), "{here}");
+    assert!(here.contains("weir_upstream_breaker_open"), "{here}");
     for (from, header, more) in [
         (PROXY, &*remote, String::new()),
         (PROXY, &*remote, bearer(&second)),
@@ -212,7 +212,7 @@ async fn metrics_are_closed_to_other_machines_without_the_token() {
         let refused = scrape(from, header, more.clone()).await;
         assert_eq!(status(&refused), "401", "{more}: {refused}");
         assert!(refused.contains("UNAUTHENTICATED"), "{refused}");
-        assert!(!refused.contains("weir_requests_total"), "{refused}");
+        assert!(!refused.contains("weir_upstream_breaker_open"), "{refused}");
     }
     let held = scrape(PROXY, &remote, bearer(&first)).await;
     assert_eq!(status(&held), "200", "{held}");

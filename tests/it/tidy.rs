@@ -170,6 +170,7 @@ fn the_root_holds_what_the_readme_maps() {
         "Cargo.toml",
         "LICENSE",
         "README.md",
+        "deny.toml",
         "host",
         "migrations",
         "plugins",

@@ -878,8 +878,8 @@ mod tests {
         assert_eq!(with(|_| {}), text);
         assert_eq!(with(|size| size.pages = 2), text + 2 * 2 * 1_100);
         // A page with much text: a token for each byte.
-        let dense = |size: &mut RequestSize| (size.pages, size.page_text_bytes) = (1, 6_000);
-        assert_eq!(with(dense), text + 2 * 100 + 6_000);
+        let dense = |size: &mut RequestSize| (size.pages, size.page_text_bytes) = (1, 5_000);
+        assert_eq!(with(dense), text + 2 * 100 + 5_000);
         // Files fill the window, but not more.
         assert_eq!(with(|size| size.pages = 4), 8_000);
         assert_eq!(with(|size| size.uncounted_files = 1), 8_000);

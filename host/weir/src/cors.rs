@@ -81,13 +81,12 @@ pub fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
     *method == Method::OPTIONS && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// Returns the response to a listed origin's preflight request; `asked` is the request's head. `supported` are the methods of
-/// the path, as the router lists them. Without them, as at an unknown path, the page may send its request and read the
-/// error.
-pub fn preflight(asked: &HeaderMap, supported: Option<&HeaderValue>) -> (StatusCode, HeaderMap) {
+/// Returns the response to a listed origin's preflight request; `asked` is the request's head. It allows the method that the
+/// page asks for: no list can be incomplete, and the page can read the 405 of a method that the path does not support.
+pub fn preflight(asked: &HeaderMap) -> (StatusCode, HeaderMap) {
     let mut headers = HeaderMap::new();
-    if let Some(methods) = supported.or_else(|| asked.get(header::ACCESS_CONTROL_REQUEST_METHOD)) {
-        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods.clone());
+    if let Some(method) = asked.get(header::ACCESS_CONTROL_REQUEST_METHOD) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, method.clone());
     }
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, MAX_AGE);
     if let Some(wanted) = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {

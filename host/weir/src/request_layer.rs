@@ -118,20 +118,13 @@ async fn answer(
              set `dev = false` to serve other machines.",
         ));
     }
-    let is_preflight = may_share && cors::is_preflight(request.method(), request.headers());
-    let asked = is_preflight.then(|| request.headers().clone());
-    let response = AssertUnwindSafe(next.run(request))
+    if may_share && cors::is_preflight(request.method(), request.headers()) {
+        return Ok(cors::preflight(request.headers()).into_response());
+    }
+    AssertUnwindSafe(next.run(request))
         .catch_unwind()
         .await
-        .map_err(|_| ApiError::internal())?;
-    Ok(match asked {
-        // No route has the method OPTIONS, so the router's rejection lists the methods of the path.
-        Some(asked) => {
-            let supported = response.headers().get(header::ALLOW);
-            cors::preflight(&asked, supported).into_response()
-        }
-        None => response,
-    })
+        .map_err(|_| ApiError::internal())
 }
 
 /// Writes an error in the format of its client, and records the response.

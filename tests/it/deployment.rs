@@ -338,7 +338,7 @@ fn every_secret_of_the_production_configuration_is_made_and_mounted() {
 
 #[test]
 fn every_migration_has_an_upgrade_note() {
-    let guide = read(&deployment().join("README.md"));
+    let guide = read(&deployment().join("upgrades.md"));
     let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations/sqlite");
     let (_, quiet) = guide
         .split_once("These migrations need no attention:")
@@ -364,7 +364,7 @@ fn every_migration_has_an_upgrade_note() {
             .any(|(first, last)| (*first..=*last).contains(&number));
         assert!(
             has_note != is_quiet,
-            "{name} needs either a note in host/deploy/README.md or a place in its last list"
+            "{name} needs either a note in host/deploy/upgrades.md or a place in its last list"
         );
     }
 }

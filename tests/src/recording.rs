@@ -208,7 +208,7 @@ pub fn mp4_aac(tracks: &[Mp4Track]) -> Vec<u8> {
             mp4_box(b"hdlr", &[&[0; 8], b"soun", &[0; 13]]),
             mp4_box(b"minf", &[&mp4_box(b"stbl", &[&tables.concat()])]),
         ];
-        let length = track.frames * 1_024 / 8;
+        let length = track.frames.saturating_mul(1_024 / 8);
         let edit = [length, 0, 0x0001_0000];
         let edits: Vec<u32> = std::iter::once(track.edits)
             .chain(edit.repeat(track.edits as usize))

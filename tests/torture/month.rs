@@ -470,9 +470,14 @@ impl User {
         let is_upgrade = other > before;
         subscription.plan = other;
         events.push(self.news("updated", subscription, "active", now));
+        // Events of one moment have no order. If the amount that is taken first is above the plan's credits, bought ones pay it,
+        // and the plan gets it back: which pool pays would depend on the order.
+        let change: i64 = lines.iter().map(|line| line.credits()).sum();
+        let taken_first = self.prorated.max(0).min(change.abs());
+        let is_one_pool = self.top_up == 0 || taken_first <= self.plan_credits;
         match random.below(4) {
             // While the user has a debt, events of one moment are ordered.
-            0 if self.owed == 0 => {
+            0 if self.owed == 0 && is_one_pool => {
                 counts.there_and_back += 1;
                 self.owed_between = true;
                 for lines in [lines, back] {

@@ -77,7 +77,8 @@ async fn a_replaced_key_ends() {
     let app = gateway.app();
     let make = async || {
         let key = RawKey::generate();
-        let made = identity::replace_key(&app.identity, "bob", "laptop", &key).await;
+        let made =
+            identity::replace_key(&app.identity, &app.database, ("bob", "laptop"), &key).await;
         made.expect("a key can be made");
         key
     };

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -63,6 +63,11 @@ pub struct Stores {
 /// A PostgreSQL server. Stopped when dropped.
 pub struct Postgres {
     server: Server,
+}
+
+/// PgBouncer. Stopped when dropped.
+pub struct Pooler {
+    _server: Server,
 }
 
 /// A Redis server, empty. Stopped when dropped.
@@ -204,8 +209,28 @@ impl Postgres {
             .output()
             .expect("initdb runs");
         assert!(made.status.success(), "initdb: {made:?}");
+        Self::serve(folder, durability)
+    }
+
+    /// Starts a standby of this server, which follows it and accepts no writes.
+    pub fn start_standby(&self) -> Self {
+        let folder = Folder::new();
+        let made = as_unprivileged(&postgres_binaries().join("pg_basebackup"))
+            .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync"])
+            .arg("--pgdata")
+            .arg(folder.0.join("data"))
+            .arg("--dbname")
+            .arg(self.url("postgres").expose())
+            .output()
+            .expect("pg_basebackup runs");
+        assert!(made.status.success(), "pg_basebackup: {made:?}");
+        Self::serve(folder, Durability::Fast)
+    }
+
+    fn serve(folder: Folder, durability: Durability) -> Self {
+        let data = folder.0.join("data");
         let server = Server::start(folder, |_, port| {
-            let mut command = as_unprivileged(&binaries.join("postgres"));
+            let mut command = as_unprivileged(&postgres_binaries().join("postgres"));
             command.arg("-D").arg(&data);
             let fsync = if durability == Durability::Fast {
                 "off"
@@ -260,6 +285,38 @@ impl Postgres {
     /// The folder with all its files.
     pub fn folder(&self) -> &Path {
         &self.server.folder
+    }
+
+    /// Its address.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.server.port))
+    }
+
+    /// Starts PgBouncer in front of a database, with this `pool_mode`. Its other settings are Debian's, except those that
+    /// let it run here.
+    pub fn start_pooler(&self, database: &SecretUrl, pool_mode: &str) -> (Pooler, SecretUrl) {
+        let folder = Folder::new();
+        let users = folder.write("users", &format!("\"weir\" \"{PASSWORD}\"\n"));
+        let server_port = self.server.port;
+        let server = Server::start(folder, |folder, port| {
+            // PgBouncer refuses `extra_float_digits`, which drivers send, unless it is told to ignore it:
+            // https://www.pgbouncer.org/config.html#ignore_startup_parameters
+            let settings = folder.write(
+                "pgbouncer.ini",
+                &format!(
+                    "[databases]\n* = host=127.0.0.1 port={server_port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+                     listen_port = {port}\nunix_socket_dir =\nauth_type = plain\nauth_file = {}\npool_mode = {pool_mode}\n\
+                     ignore_startup_parameters = extra_float_digits\n",
+                    users.display()
+                ),
+            );
+            let mut command = as_unprivileged(Path::new("/usr/sbin/pgbouncer"));
+            command.arg(settings);
+            command
+        });
+        server.wait_until(|port| TcpStream::connect(("127.0.0.1", port)).is_ok());
+        let url = with_port(database, server.port);
+        (Pooler { _server: server }, url)
     }
 
     /// Kills the server and its sessions, as a crash would.
@@ -369,6 +426,13 @@ impl Redis {
         self.server
             .wait_until(|port| ask(port, "PING\r\n", 1).is_ok());
     }
+}
+
+/// The URL with another port.
+pub(crate) fn with_port(url: &SecretUrl, port: u16) -> SecretUrl {
+    let mut parsed = url::Url::parse(url.expose()).expect("a URL");
+    parsed.set_port(Some(port)).expect("it has a host");
+    SecretUrl::new(parsed.to_string())
 }
 
 /// Sends lines and reads as many lines.

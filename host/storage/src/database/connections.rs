@@ -16,6 +16,7 @@ use sqlx::any::{AnyQueryResult, AnyRow, AnyStatement, AnyTypeInfo};
 use sqlx::pool::PoolConnection;
 use sqlx::{Any, AnyConnection, AnyPool, Either, Execute, Executor, SqlSafeStr, SqlStr};
 
+use super::doubt::Doubt;
 use super::timeouts::Timeouts;
 use super::write_turn::{WriteTurn, WriteTurnGuard};
 
@@ -25,14 +26,22 @@ pub struct DatabaseConnections {
     pool: AnyPool,
     /// The write turn that SQLite's writers need.
     turn: Option<WriteTurn>,
-    timeouts: Timeouts,
+    acquire_within: Duration,
+    limits: StatementLimits,
+}
+
+/// The time limit of a statement, and the doubt that its error may raise.
+#[derive(Debug, Clone)]
+struct StatementLimits {
+    timeout: Duration,
+    doubt: Doubt,
 }
 
 /// A transaction; `&mut Transaction` is an executor. On drop it rolls back before it releases the turn.
 #[derive(Debug)]
 pub struct Transaction {
     inner: sqlx::Transaction<'static, Any>,
-    timeout: Duration,
+    limits: StatementLimits,
     _turn: Option<WriteTurnGuard>,
 }
 
@@ -41,16 +50,30 @@ pub struct Transaction {
 pub struct Snapshot(Transaction);
 
 impl DatabaseConnections {
-    pub(super) fn new(pool: AnyPool, turn: Option<WriteTurn>, timeouts: Timeouts) -> Self {
+    pub(super) fn new(
+        pool: AnyPool,
+        turn: Option<WriteTurn>,
+        timeouts: Timeouts,
+        doubt: Doubt,
+    ) -> Self {
         Self {
             pool,
             turn,
-            timeouts,
+            acquire_within: timeouts.acquire,
+            limits: StatementLimits {
+                timeout: timeouts.statement,
+                doubt,
+            },
         }
     }
 
+    pub(super) fn with_timeouts(&self, timeouts: Timeouts) -> Self {
+        let doubt = self.limits.doubt.clone();
+        Self::new(self.pool.clone(), self.turn.clone(), timeouts, doubt)
+    }
+
     pub(super) async fn begin(&self, statement: &'static str) -> sqlx::Result<Transaction> {
-        in_time(self.timeouts.statement, self.begin_patiently(statement)).await
+        self.limits.run(self.begin_patiently(statement)).await
     }
 
     pub(super) async fn snapshot(&self, statement: &'static str) -> sqlx::Result<Snapshot> {
@@ -62,7 +85,7 @@ impl DatabaseConnections {
         let statement = Some(statement.into_sql_str());
         Ok(Transaction {
             inner: sqlx::Transaction::begin(connection, statement).await?,
-            timeout: self.timeouts.statement,
+            limits: self.limits.clone(),
             _turn: turn,
         })
     }
@@ -77,7 +100,7 @@ impl DatabaseConnections {
             };
             Ok((turn, self.pool.acquire().await?))
         };
-        tokio::time::timeout(self.timeouts.acquire, acquired)
+        tokio::time::timeout(self.acquire_within, acquired)
             .await
             .unwrap_or(Err(sqlx::Error::PoolTimedOut))
     }
@@ -94,12 +117,12 @@ impl DatabaseConnections {
 impl Transaction {
     /// Commits. After an error the transaction may be committed or not: only the response is lost.
     pub async fn commit(self) -> sqlx::Result<()> {
-        in_time(self.timeout, self.inner.commit()).await
+        self.limits.run(self.inner.commit()).await
     }
 
     /// Rolls back now; a drop rolls back a moment later.
     pub async fn rollback(self) -> sqlx::Result<()> {
-        in_time(self.timeout, self.inner.rollback()).await
+        self.limits.run(self.inner.rollback()).await
     }
 }
 
@@ -124,33 +147,33 @@ impl DerefMut for Snapshot {
     }
 }
 
-/// Runs a future with the time limit. A time-out becomes an I/O error, as a lost connection would.
-async fn in_time<T>(
-    timeout: Duration,
-    statement: impl Future<Output = sqlx::Result<T>>,
-) -> sqlx::Result<T> {
-    match tokio::time::timeout(timeout, statement).await {
-        Ok(outcome) => outcome,
-        Err(_) => Err(sqlx::Error::Io(io::Error::new(
-            io::ErrorKind::TimedOut,
-            "the database did not respond in time",
-        ))),
+impl StatementLimits {
+    /// Runs a statement in time. A time-out becomes an I/O error, as a lost connection would.
+    async fn run<T>(&self, statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+        let outcome = tokio::time::timeout(self.timeout, statement).await;
+        let outcome = outcome.unwrap_or_else(|_| {
+            Err(sqlx::Error::Io(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the database did not respond in time",
+            )))
+        });
+        outcome.inspect_err(|error| self.doubt.consider(error))
+    }
+
+    /// Reads all rows before it returns the first: the time limit is for the database and not for the caller's work
+    /// between two rows.
+    fn steps<'e>(
+        &'e self,
+        statement: impl Future<Output = sqlx::Result<Vec<QueryStep>>> + Send + 'e,
+    ) -> BoxStream<'e, sqlx::Result<QueryStep>> {
+        stream::once(self.run(statement))
+            .map_ok(|steps| stream::iter(steps.into_iter().map(Ok)))
+            .try_flatten()
+            .boxed()
     }
 }
 
 type QueryStep = Either<AnyQueryResult, AnyRow>;
-
-/// Reads all rows before it returns the first: the time limit is for the database and not for the caller's work
-/// between two rows.
-fn steps<'e>(
-    timeout: Duration,
-    statement: impl Future<Output = sqlx::Result<Vec<QueryStep>>> + Send + 'e,
-) -> BoxStream<'e, sqlx::Result<QueryStep>> {
-    stream::once(in_time(timeout, statement))
-        .map_ok(|steps| stream::iter(steps.into_iter().map(Ok)))
-        .try_flatten()
-        .boxed()
-}
 
 impl<'c> Executor<'c> for &'c DatabaseConnections {
     type Database = Any;
@@ -160,7 +183,7 @@ impl<'c> Executor<'c> for &'c DatabaseConnections {
         'c: 'e,
         E: 'q + Execute<'q, Any>,
     {
-        steps(self.timeouts.statement, async move {
+        self.limits.steps(async move {
             let (_turn, mut connection) = self.acquire().await?;
             connection.fetch_many(query).try_collect().await
         })
@@ -171,7 +194,7 @@ impl<'c> Executor<'c> for &'c DatabaseConnections {
         'c: 'e,
         E: 'q + Execute<'q, Any>,
     {
-        Box::pin(in_time(self.timeouts.statement, async move {
+        Box::pin(self.limits.run(async move {
             let (_turn, mut connection) = self.acquire().await?;
             connection.fetch_optional(query).await
         }))
@@ -185,7 +208,7 @@ impl<'c> Executor<'c> for &'c DatabaseConnections {
     where
         'c: 'e,
     {
-        Box::pin(in_time(self.timeouts.statement, async move {
+        Box::pin(self.limits.run(async move {
             let (_turn, mut connection) = self.acquire().await?;
             connection.prepare_with(sql, parameters).await
         }))
@@ -200,7 +223,8 @@ impl<'c> Executor<'c> for &'c mut Transaction {
         'c: 'e,
         E: 'q + Execute<'q, Any>,
     {
-        steps(self.timeout, (*self.inner).fetch_many(query).try_collect())
+        self.limits
+            .steps((*self.inner).fetch_many(query).try_collect())
     }
 
     fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Option<AnyRow>>>
@@ -208,7 +232,7 @@ impl<'c> Executor<'c> for &'c mut Transaction {
         'c: 'e,
         E: 'q + Execute<'q, Any>,
     {
-        Box::pin(in_time(self.timeout, (*self.inner).fetch_optional(query)))
+        Box::pin(self.limits.run((*self.inner).fetch_optional(query)))
     }
 
     fn prepare_with<'e>(
@@ -219,9 +243,6 @@ impl<'c> Executor<'c> for &'c mut Transaction {
     where
         'c: 'e,
     {
-        Box::pin(in_time(
-            self.timeout,
-            (*self.inner).prepare_with(sql, parameters),
-        ))
+        Box::pin(self.limits.run((*self.inner).prepare_with(sql, parameters)))
     }
 }

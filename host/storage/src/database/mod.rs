@@ -13,6 +13,7 @@
 
 mod checkpoints;
 mod connections;
+mod doubt;
 mod open;
 mod postgres;
 mod sqlite;
@@ -21,6 +22,7 @@ mod timeouts;
 mod write_turn;
 
 use std::any::Any;
+use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -137,14 +139,28 @@ impl Database {
         Ok(snapshot)
     }
 
+    /// Returns the same database with other time limits, for work that no request waits for.
+    pub fn with_timeouts(&self, timeouts: Timeouts) -> Self {
+        Self {
+            reader: self.reader.with_timeouts(timeouts),
+            writer: self.writer.with_timeouts(timeouts),
+            ..self.clone()
+        }
+    }
+
     /// Returns the SQL dialect.
     pub fn dialect(&self) -> SqlDialect {
         self.dialect
     }
 
-    /// Returns whether the database responds.
+    /// Returns whether the database responds, and its server accepts writes.
     pub async fn is_reachable(&self) -> bool {
-        self.reader.execute("SELECT 1").await.is_ok()
+        let can_write = match self.dialect {
+            // A file accepts writes, or the ledger reports why not.
+            SqlDialect::Sqlite => true,
+            SqlDialect::Postgres => postgres::accepts_writes(&self.writer).await,
+        };
+        can_write && self.reader.execute("SELECT 1").await.is_ok()
     }
 
     /// Returns SQLite's write turn, for transactions of many small statements.
@@ -210,7 +226,7 @@ pub fn is_outage(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Runs a step of the start and retries while the pool has no connection: no request waits for it.
+/// Runs a step of the start, which may be repeated, and retries it after a time-out: no request waits for it.
 pub async fn at_start<T, F: Future<Output = sqlx::Result<T>>>(
     step: impl Fn() -> F,
 ) -> sqlx::Result<T> {
@@ -218,6 +234,8 @@ pub async fn at_start<T, F: Future<Output = sqlx::Result<T>>>(
     loop {
         match step().await {
             Err(sqlx::Error::PoolTimedOut) if Instant::now() < until => {}
+            Err(sqlx::Error::Io(error))
+                if error.kind() == io::ErrorKind::TimedOut && Instant::now() < until => {}
             outcome => return outcome,
         }
     }

@@ -1,16 +1,22 @@
 //! PostgreSQL: a read pool, a write pool, and the limits that the server enforces.
+//!
+//! A server may lose its role while connections to it stay open, and its address may lead to a standby for some seconds. Such a
+//! server answers, and refuses each write. A connection is therefore usable only if its server is the primary: weir asks when it
+//! connects, when a connection was idle, and on each use after a statement failed for that reason.
 
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
-use sqlx::{AnyConnection, AnyPool, Connection, Executor};
+use sqlx::{AnyConnection, AnyPool, Connection, Executor, Row};
 
+use super::doubt::Doubt;
 use super::{
     Database, DatabaseConnections, Migrations, START_TIMEOUT, SqlDialect, Timeouts, migrate, warm,
 };
+use crate::ids;
 use crate::secrets::SecretUrl;
 
 const MIGRATIONS: &Migrations = include!(concat!(env!("OUT_DIR"), "/migrations_postgres.rs"));
@@ -25,19 +31,46 @@ const SERVER_STARTS_WITHIN: Duration = Duration::from_secs(10);
 /// Connections of each pool that are opened before any request needs them.
 const KEPT_WARM: u32 = 2;
 
-/// Idle time after which a connection is pinged before use. A ping every time, sqlx's default, would double each
+/// Idle time after which a connection is checked before use. A check every time, sqlx's default, would double each
 /// statement's latency.
 const TRUSTED: Duration = Duration::from_secs(1);
 
-/// Settings of a session. The server cancels a statement at the client's time limit, so abandoned work stops; it also
-/// ends the transaction of a dead process, so its row locks do not stay. Notices, such as that a table exists
-/// already, are off.
-fn session(statement: Duration) -> String {
-    format!(
-        "SET client_min_messages = warning; SET statement_timeout = {}; \
-         SET idle_in_transaction_session_timeout = 5000",
-        statement.as_millis()
-    )
+/// Lifetime of a connection, and its random extension: an address may lead elsewhere without any error, and nodes that started
+/// together must not reconnect together.
+const LIFETIME: Duration = Duration::from_secs(270);
+const LONGER_BY: Duration = Duration::from_secs(60);
+
+/// The role of a pool: its connections write, or only read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Writer,
+    Reader,
+}
+
+impl Role {
+    /// Returns whether the server serves this role. A reader needs the primary as well, since a standby lags behind.
+    const fn is_served(self) -> &'static str {
+        match self {
+            Self::Writer => {
+                "SELECT NOT pg_is_in_recovery() AND NOT current_setting('transaction_read_only')::boolean"
+            }
+            Self::Reader => "SELECT NOT pg_is_in_recovery()",
+        }
+    }
+
+    /// Settings of a session. The server cancels a statement at the client's time limit, so abandoned work stops; it also ends the transaction
+    /// of a dead process, so its row locks do not stay. Notices, such as that a table exists already, are off.
+    fn session(self, statement: Duration) -> String {
+        let read_only = match self {
+            Self::Writer => "",
+            Self::Reader => "; SET default_transaction_read_only = on",
+        };
+        format!(
+            "SET client_min_messages = warning; SET statement_timeout = {}; \
+             SET idle_in_transaction_session_timeout = 5000{read_only}",
+            statement.as_millis()
+        )
+    }
 }
 
 /// Parameters that sqlx understands. sqlx logs others with their values, which may be secrets under a mistyped name.
@@ -65,15 +98,19 @@ const PARAMETERS: &[&str] = &[
 pub(super) async fn open(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<Database> {
     let options = connect_options(url)?;
     wait_for_server(&options).await?;
-    let writer = pool(WRITERS, false, timeouts.statement).connect_lazy_with(options.clone());
-    let reader = pool(READERS, true, timeouts.statement).connect_lazy_with(options);
+    let doubt = Doubt::default();
+    let pool = |connections, role| {
+        let pool = pool(connections, role, timeouts.statement, doubt.clone());
+        pool.connect_lazy_with(options.clone())
+    };
+    let (writer, reader) = (pool(WRITERS, Role::Writer), pool(READERS, Role::Reader));
     migrate_patiently(&writer).await?;
     warm(&writer, KEPT_WARM as usize).await?;
     warm(&reader, KEPT_WARM as usize).await?;
     Ok(Database {
         dialect: SqlDialect::Postgres,
-        reader: DatabaseConnections::new(reader, None, timeouts),
-        writer: DatabaseConnections::new(writer, None, timeouts),
+        reader: DatabaseConnections::new(reader, None, timeouts, doubt.clone()),
+        writer: DatabaseConnections::new(writer, None, timeouts, doubt),
         turn: None,
         checkpoints: None,
         shared: Default::default(),
@@ -81,30 +118,89 @@ pub(super) async fn open(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<
 }
 
 pub(super) async fn probe(url: &SecretUrl) -> anyhow::Result<String> {
-    let mut connection = connect(&connect_options(url)?).await?;
-    connection.ping().await?;
-    Ok("reached".into())
+    let options = connect_options(url)?;
+    let mut connection = connect(&options).await?;
+    refuse_shared_sessions(&options, &mut connection).await?;
+    if !serves(Role::Writer, &mut connection).await? {
+        bail!(READ_ONLY);
+    }
+    Ok("reached, and accepts writes".into())
 }
 
-/// Waits for a server that starts at the same time as this process. The cause of the failure is logged at once and,
-/// if it persists, is the error: a pool would report only its own time-out.
+const READ_ONLY: &str = "the server accepts no writes: it is a standby, or read-only";
+
+/// Returns whether the server of a writer's pool is the primary and accepts writes.
+pub(super) async fn accepts_writes(writer: &DatabaseConnections) -> bool {
+    let answer = sqlx::query_scalar(Role::Writer.is_served());
+    matches!(answer.fetch_one(writer).await, Ok(true))
+}
+
+async fn serves(role: Role, connection: &mut AnyConnection) -> sqlx::Result<bool> {
+    sqlx::query_scalar(role.is_served())
+        .fetch_one(connection)
+        .await
+}
+
+/// Waits for a server that starts, or takes over, at the same time as this process. The cause of the failure is logged
+/// at once and, if it persists, is the error: a pool would report only its own time-out.
 async fn wait_for_server(options: &AnyConnectOptions) -> anyhow::Result<()> {
     let until = Instant::now() + SERVER_STARTS_WITHIN;
     let mut warned = false;
     loop {
-        let error = match connect(options).await {
-            Ok(connection) => return Ok(connection.close().await?),
+        let error = match is_there(options).await {
+            Ok(mut connection) => {
+                refuse_shared_sessions(options, &mut connection).await?;
+                return Ok(connection.close().await?);
+            }
             Err(error) => error,
         };
         if !is_starting(&error) || Instant::now() >= until {
             return Err(error.into());
         }
         if !warned {
-            tracing::warn!(%error, "the database does not respond; retrying for {} s", SERVER_STARTS_WITHIN.as_secs());
+            tracing::warn!(%error, "the database is not available; retrying for {} s", SERVER_STARTS_WITHIN.as_secs());
             warned = true;
         }
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
+}
+
+/// Connects to a server that accepts writes.
+async fn is_there(options: &AnyConnectOptions) -> sqlx::Result<AnyConnection> {
+    let mut connection = connect(options).await?;
+    match serves(Role::Writer, &mut connection).await? {
+        true => Ok(connection),
+        false => Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, READ_ONLY).into()),
+    }
+}
+
+/// Fails if a pooler lends the same server session to several connections in turn. weir's sessions have settings, prepared
+/// statements and locks: there they would fail, and reach other programs of the pool.
+async fn refuse_shared_sessions(
+    options: &AnyConnectOptions,
+    first: &mut AnyConnection,
+) -> anyhow::Result<()> {
+    // A simple query prepares nothing on the session.
+    let session = async |connection: &mut AnyConnection| -> sqlx::Result<i32> {
+        let row = sqlx::raw_sql("SELECT pg_backend_pid()")
+            .fetch_one(connection)
+            .await?;
+        row.try_get(0)
+    };
+    let mut second = connect(options).await?;
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        seen.push((session(first).await?, session(&mut second).await?));
+    }
+    second.close().await?;
+    let is_own = seen.iter().all(|pair| *pair == seen[0] && pair.0 != pair.1);
+    if !is_own {
+        bail!(
+            "`database_url` leads to a connection pooler in transaction or statement mode; weir needs session mode, such as \
+             `pool_mode = session` of PgBouncer"
+        );
+    }
+    Ok(())
 }
 
 async fn connect(options: &AnyConnectOptions) -> sqlx::Result<AnyConnection> {
@@ -114,11 +210,17 @@ async fn connect(options: &AnyConnectOptions) -> sqlx::Result<AnyConnection> {
     connected.unwrap_or_else(|_| Err(too_late().into()))
 }
 
-/// Returns whether no server listens yet, or the server reports that it is starting: `cannot_connect_now`.
+/// Returns whether a server is likely to accept connections and writes soon: nothing listens yet, it is read-only or
+/// `starting up` (57P03), or it has `too many connections` (53300), such as those of nodes that stop.
 fn is_starting(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
-        sqlx::Error::Database(error) => error.code().is_some_and(|code| code == "57P03"),
+        sqlx::Error::Io(error) => matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::ReadOnlyFilesystem
+        ),
+        sqlx::Error::Database(error) => error
+            .code()
+            .is_some_and(|code| ["57P03", "53300"].contains(&&*code)),
         _ => false,
     }
 }
@@ -150,30 +252,34 @@ fn connect_options(url: &SecretUrl) -> anyhow::Result<AnyConnectOptions> {
     Ok(parsed.as_str().parse()?)
 }
 
-fn pool(connections: u32, read_only: bool, statement: Duration) -> AnyPoolOptions {
-    let session: Arc<str> = session(statement).into();
+fn pool(connections: u32, role: Role, statement: Duration, doubt: Doubt) -> AnyPoolOptions {
+    let session: Arc<str> = role.session(statement).into();
+    let longer = LONGER_BY * (ids::unlike_any_other() % 100) as u32 / 100;
     AnyPoolOptions::new()
         .min_connections(KEPT_WARM)
         .max_connections(connections)
+        .max_lifetime(LIFETIME + longer)
         .acquire_timeout(START_TIMEOUT)
         .after_connect(move |connection, _| {
             let session = session.clone();
             Box::pin(async move {
                 connection.execute(sqlx::AssertSqlSafe(session)).await?;
-                if read_only {
-                    let read_only = "SET default_transaction_read_only = on";
-                    connection.execute(read_only).await?;
+                match serves(role, connection).await? {
+                    true => Ok(()),
+                    false => {
+                        Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, READ_ONLY).into())
+                    }
                 }
-                Ok(())
             })
         })
         .test_before_acquire(false)
-        .before_acquire(|connection, usage| {
+        .before_acquire(move |connection, usage| {
+            let is_doubtful = usage.idle_for > TRUSTED || doubt.is_raised();
             Box::pin(async move {
-                if usage.idle_for > TRUSTED {
-                    connection.ping().await?;
+                match is_doubtful {
+                    true => serves(role, connection).await,
+                    false => Ok(true),
                 }
-                Ok(true)
             })
         })
         // sqlx waits without limit for a used connection's last response before the connection is free again. An

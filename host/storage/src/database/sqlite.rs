@@ -12,6 +12,7 @@ use sqlx::Executor;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 
 use super::checkpoints::Checkpoints;
+use super::doubt::Doubt;
 use super::{
     Database, DatabaseConnections, Migrations, START_TIMEOUT, SqlDialect, Timeouts, WriteTurn,
     migrate, warm,
@@ -71,20 +72,25 @@ pub(super) async fn open(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<
         let checkpoints = pool(1, CHECKPOINTER).connect_lazy_with(options);
         let checkpoints = Checkpoints::start(checkpoints, turn.clone());
         (
-            DatabaseConnections::new(reader, None, timeouts),
+            DatabaseConnections::new(reader, None, timeouts, Doubt::default()),
             Some(checkpoints.into()),
         )
     } else {
         // Without a log, a reader blocks writers, too.
         (
-            DatabaseConnections::new(writer.clone(), Some(turn.clone()), timeouts),
+            DatabaseConnections::new(
+                writer.clone(),
+                Some(turn.clone()),
+                timeouts,
+                Doubt::default(),
+            ),
             None,
         )
     };
     Ok(Database {
         dialect: SqlDialect::Sqlite,
         reader,
-        writer: DatabaseConnections::new(writer, Some(turn.clone()), timeouts),
+        writer: DatabaseConnections::new(writer, Some(turn.clone()), timeouts, Doubt::default()),
         turn: Some(turn),
         checkpoints,
         shared: Default::default(),

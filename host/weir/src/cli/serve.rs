@@ -17,6 +17,7 @@ use crate::app::App;
 use crate::config::Config;
 use weir_ledger::{AccountId, Plan};
 use weir_plugins::progress::CompileProgress;
+use weir_storage::database;
 
 use crate::admin::users;
 use crate::cli::bundle::bundle;
@@ -268,10 +269,8 @@ async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
         .await
         .context("making a key for development mode")?;
     // Development users pay nothing, and only paid plans have swarms.
-    let account = app
-        .ledger
-        .find_account(&AccountId(DEVELOPMENT_USER.to_owned()))
-        .await?;
+    let user = AccountId(DEVELOPMENT_USER.to_owned());
+    let account = database::at_start(|| app.ledger.find_account(&user)).await?;
     if account.is_none_or(|account| account.plan == Plan::Free) {
         let granted = users::grant_month(app, DEVELOPMENT_USER, Plan::Pro).await;
         granted.map_err(|error| {

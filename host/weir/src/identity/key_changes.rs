@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use weir_errors::ApiError;
+use weir_storage::Database;
 use weir_storage::cache::Tombstone;
+use weir_storage::database::Timeouts;
 use weir_storage::secrets::SecretKey;
 
 use super::api_key::RawKey;
@@ -58,26 +60,25 @@ pub async fn revoke_of_anybody(core: &Core, key_id: &str, by: &Actor) -> Result<
     revoke(core, &owner, key_id, by).await
 }
 
-/// Registers a key for a user, and creates the user if the id is unknown; revokes the user's other keys with this name.
+/// Registers a key for a user under a name, and creates the user if the id is unknown; revokes the user's other keys with
+/// this name.
 pub async fn replace_key(
     identity: &IdentityParts,
-    user_id: &str,
-    name: &str,
+    database: &Database,
+    (user_id, name): (&str, &str),
     key: &RawKey,
 ) -> anyhow::Result<()> {
     let event = |key_id: &str| (user_id.to_owned(), key_id.to_owned());
-    for key_id in store::active_keys(&identity.database, user_id, name).await? {
-        identity
-            .cache
-            .bury(Tombstone::Record(&key_id), KEY_TTL)
-            .await?;
+    for key_id in store::active_keys(database, user_id, name).await? {
+        let buried = Tombstone::Record(&key_id);
+        identity.cache.bury(buried, KEY_TTL).await?;
         let (user_id, key_id) = event(&key_id);
         identity
             .audit
             .record(AuditEvent::KeyRevoked { user_id, key_id });
     }
     let (peppers, now) = (&identity.key_peppers, identity.clock.now());
-    store::keep_key(&identity.database, peppers, key, (user_id, name), true, now).await?;
+    store::keep_key(database, peppers, key, (user_id, name), true, now).await?;
     let (user_id, key_id) = event(key.id());
     identity
         .audit
@@ -89,24 +90,22 @@ pub async fn replace_key(
 /// working. If that key was revoked, a new one replaces it.
 pub async fn development_key(identity: &IdentityParts, user_id: &str) -> anyhow::Result<RawKey> {
     let folder = &identity.data_dir;
-    let key = own_development_key(folder)?;
-    let key = match store::find_key(&identity.database, key.id()).await? {
+    // No request waits for it, but the person at a machine that still compiles.
+    let database = &identity.database.with_timeouts(Timeouts::patient());
+    let (peppers, now) = (&identity.key_peppers, identity.clock.now());
+    let mut key = own_development_key(folder)?;
+    match store::find_key(database, key.id()).await? {
         Some(stored) if stored.disabled_at.is_none() => {
-            let (database, peppers, now) = (
-                &identity.database,
-                &identity.key_peppers,
-                identity.clock.now(),
-            );
             store::renew_key(database, peppers, &key, now).await?;
             return Ok(key);
         }
         Some(_) => {
             std::fs::remove_file(folder.join(DEVELOPMENT_KEY))?;
-            own_development_key(folder)?
+            key = own_development_key(folder)?;
         }
-        None => key,
-    };
-    replace_key(identity, user_id, "development", &key).await?;
+        None => {}
+    }
+    replace_key(identity, database, (user_id, "development"), &key).await?;
     Ok(key)
 }
 

@@ -5,12 +5,13 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use sqlx::Executor;
+use sqlx::{Connection, Executor, Row};
 use tests::Gateway;
 use tests::stores::{
     Durability, PASSWORD, Postgres, Redis, each_cache, each_combination, each_database,
     patient_database,
 };
+use tests::switch::Switch;
 use tracing_subscriber::layer::SubscriberExt;
 use weir::identity::api_key::KeyVerdict;
 use weir::identity::pepper::Peppers;
@@ -729,7 +730,7 @@ async fn without_redis_the_first_call_fails_soon_and_the_next_at_once() {
     let cache = open_cache(&redis).await;
     for round in 0..3 {
         let is_killed = round % 2 == 0;
-        assert_eq!(cache.ping().await, Ok(()));
+        assert_eq!(cache.probe_writes().await, Ok(()));
         if is_killed {
             redis.kill();
         } else {
@@ -757,7 +758,7 @@ async fn without_redis_the_first_call_fails_soon_and_the_next_at_once() {
             redis.resume();
         }
         let back = Instant::now();
-        while cache.ping().await.is_err() {
+        while cache.probe_writes().await.is_err() {
             assert!(back.elapsed() < Duration::from_secs(30));
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -772,7 +773,7 @@ async fn an_idle_gateway_notices_that_redis_is_away() {
     // No request came before: this one finds an open breaker.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let started = Instant::now();
-    assert_eq!(cache.ping().await, Err(CacheError::Unavailable));
+    assert_eq!(cache.probe_writes().await, Err(CacheError::Unavailable));
     assert!(started.elapsed() < Duration::from_millis(100));
     redis.resume();
 }
@@ -830,6 +831,238 @@ async fn without_postgres_nothing_waits_and_it_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn requests_and_writes_go_on_after_an_address_led_to_a_standby() {
+    let primary = Postgres::start(Durability::Fast);
+    let (switch, url) = Switch::before(&primary.create_database().await).await;
+    let standby = primary.start_standby();
+    let gateway = Gateway::builder().postgres(&url).impatient().start().await;
+    let is_ready = async || gateway.stranger().get("/health/ready").await.status == 200;
+    assert!(is_ready().await);
+    for round in 1..=2 {
+        // The server of the address restarts as a standby: old connections end, and new ones reach it.
+        switch.lead_to(standby.address());
+        switch.cut();
+        switch.has_connected(standby.address(), round).await;
+        assert!(!is_ready().await);
+        let refused = gateway.chat("demo", "Hello").await;
+        assert_eq!(refused.status, 503, "{}", refused.text());
+        // A moment later the address leads to the new primary, and connections to the old one stay open.
+        switch.lead_to(primary.address());
+        let since = Instant::now();
+        while !is_ready().await {
+            assert!(since.elapsed() < Duration::from_secs(10));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        for _ in 0..30 {
+            let served = gateway.chat("demo", "Hello").await;
+            assert_eq!(served.status, 200, "{}", served.text());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_to_a_server_that_becomes_read_only_are_closed() {
+    let server = Postgres::start(Durability::Fast);
+    let url = server.create_database().await;
+    let database = patient_database(&url).await;
+    let insert = async || {
+        sqlx::query("INSERT INTO users (id, created_at) VALUES ($1, 1)")
+            .bind(ids::user_id())
+            .execute(database.writer())
+            .await
+    };
+    // Eight connections at once, so that many of them are open.
+    for outcome in futures_util::future::join_all((0..8).map(|_| insert())).await {
+        outcome.expect("it accepts writes");
+    }
+    let mut operator = sqlx::AnyConnection::connect(url.expose())
+        .await
+        .expect("it is there");
+    // A managed server without room does so: https://learn.microsoft.com/azure/postgresql/flexible-server/concepts-storage
+    let mut set = async |value| {
+        let set = format!("ALTER SYSTEM SET default_transaction_read_only = {value}");
+        operator
+            .execute("SET default_transaction_read_only = off")
+            .await
+            .expect("it is set");
+        operator
+            .execute(sqlx::AssertSqlSafe(set))
+            .await
+            .expect("it is set");
+        operator
+            .execute("SELECT pg_reload_conf()")
+            .await
+            .expect("it is read");
+    };
+    set("on").await;
+    let since = Instant::now();
+    while database.is_reachable().await {
+        assert!(since.elapsed() < Duration::from_secs(10));
+    }
+    insert().await.expect_err("the server is read-only");
+    set("off").await;
+    let since = Instant::now();
+    while !database.is_reachable().await {
+        assert!(since.elapsed() < Duration::from_secs(10));
+    }
+    for _ in 0..20 {
+        insert().await.expect("it accepts writes again");
+    }
+}
+
+#[tokio::test]
+async fn a_start_waits_for_a_standby_and_for_room_and_names_what_is_missing() {
+    let server = Postgres::start(Durability::Fast);
+    let url = server.create_database().await;
+    let standby = server.start_standby();
+    let (switch, before_both) = Switch::before(&url).await;
+    switch.lead_to(standby.address());
+    let probed = Database::probe(&before_both)
+        .await
+        .expect_err("it is a standby");
+    assert!(
+        format!("{probed:#}").contains("accepts no writes"),
+        "{probed:#}"
+    );
+    let starting = tokio::spawn(async move { Database::open(&before_both).await });
+    switch.has_connected(standby.address(), 2).await;
+    switch.lead_to(server.address());
+    let started = starting.await.expect("no panic");
+    started.expect("the primary is there in time").close().await;
+
+    let mut operator = sqlx::AnyConnection::connect(url.expose())
+        .await
+        .expect("it is there");
+    // The limit of a role does not bind a superuser.
+    for statement in [
+        format!("CREATE ROLE guest LOGIN PASSWORD '{PASSWORD}' CONNECTION LIMIT 0"),
+        "GRANT ALL ON SCHEMA public TO guest".to_owned(),
+        "GRANT ALL ON ALL TABLES IN SCHEMA public TO guest".to_owned(),
+    ] {
+        operator
+            .execute(sqlx::AssertSqlSafe(statement))
+            .await
+            .expect("a role");
+    }
+    let guest = SecretUrl::new(url.expose().replace("weir:", "guest:"));
+    let error = Database::probe(&guest).await.expect_err("it has no room");
+    assert!(
+        format!("{error:#}").contains("too many connections"),
+        "{error:#}"
+    );
+    let (switch, guest) = Switch::before(&guest).await;
+    let starting = tokio::spawn(async move { Database::open(&guest).await });
+    switch.has_connected(server.address(), 2).await;
+    operator
+        .execute("ALTER ROLE guest CONNECTION LIMIT -1")
+        .await
+        .expect("it is changed");
+    let started = starting.await.expect("no panic");
+    started.expect("there is room in time").close().await;
+}
+
+#[tokio::test]
+async fn a_pooler_serves_in_session_mode_and_is_refused_by_name_otherwise() {
+    let postgres = Postgres::shared();
+    let url = postgres.create_database().await;
+    {
+        let (_pooler, pooled) = postgres.start_pooler(&url, "session");
+        let database = patient_database(&pooled).await;
+        assert!(database.is_reachable().await);
+        database.close().await;
+    }
+    for pool_mode in ["transaction", "statement"] {
+        let (_pooler, pooled) = postgres.start_pooler(&url, pool_mode);
+        let mut neighbour = sqlx::AnyConnection::connect(pooled.expose())
+            .await
+            .expect("it is there");
+        let mut settings = async || {
+            let settings = "SELECT current_setting('statement_timeout') || current_setting('client_min_messages')";
+            let row = sqlx::raw_sql(settings).fetch_one(&mut neighbour).await;
+            row.expect("an answer").get::<String, _>(0)
+        };
+        let before = settings().await;
+        for error in [
+            Database::open(&pooled).await.expect_err("it is refused"),
+            Database::probe(&pooled).await.expect_err("it is refused"),
+        ] {
+            assert!(format!("{error:#}").contains("session mode"), "{error:#}");
+        }
+        assert_eq!(
+            settings().await,
+            before,
+            "a neighbour's session is as before"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_refuses_writes_is_away_until_it_accepts_them() {
+    let redis = Redis::start();
+    let gateway = Gateway::builder()
+        .postgres(&Postgres::shared().create_database().await)
+        .redis(&redis.url())
+        .start()
+        .await;
+    let is_ready = async || gateway.stranger().get("/health/ready").await.status == 200;
+    let store_up = async || {
+        let metrics = gateway.stranger().get("/metrics").await.text();
+        metrics.contains("weir_store_up{store=\"cache\"} 1")
+    };
+    for (refuse, accept) in [
+        ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
+        (
+            "CONFIG SET min-replicas-to-write 1",
+            "CONFIG SET min-replicas-to-write 0",
+        ),
+        ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+        ("ACL SETUSER default -set", "ACL SETUSER default +set"),
+    ] {
+        assert!(is_ready().await && store_up().await, "before {refuse}");
+        assert!(redis.command(refuse).ends_with("+OK\r\n"), "{refuse}");
+        assert!(!is_ready().await, "{refuse}");
+        assert!(!store_up().await, "{refuse}");
+        gateway
+            .chat("demo", "Hello")
+            .await
+            .error(503, "CACHE_UNAVAILABLE");
+        assert!(redis.command(accept).ends_with("+OK\r\n"), "{accept}");
+        let since = Instant::now();
+        while !is_ready().await {
+            assert!(since.elapsed() < Duration::from_secs(10), "{accept}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(gateway.chat("demo", "Hello").await.status, 200, "{accept}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_a_restored_database_does_not_know_get_401() {
+    let redis = Redis::start();
+    let postgres = Postgres::shared();
+    let (later, restored) = (
+        postgres.create_database().await,
+        postgres.create_database().await,
+    );
+    let builder = |database: &SecretUrl| Gateway::builder().postgres(database).redis(&redis.url());
+    let gateway = builder(&later).start().await;
+    let key = gateway.web_key("alice").await;
+    assert_eq!(
+        gateway
+            .stranger()
+            .with_key(&key)
+            .get("/models")
+            .await
+            .status,
+        200
+    );
+    let folder = gateway.stop().await;
+    let gateway = builder(&restored).folder(folder).start().await;
+    let asked = gateway.stranger().with_key(&key).get("/models").await;
+    asked.error(401, "UNAUTHENTICATED");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_serves_from_both_and_is_not_ready_without_its_cache() {
     let redis = Redis::start();
     let gateway = Gateway::builder()
@@ -878,10 +1111,10 @@ async fn no_error_log_or_debug_output_holds_a_password() {
     said.push(format!("{database:?} {cache:?} {postgres:?} {postgres}"));
     let said_so = || {
         let log = log.0.lock().expect("no panic");
-        String::from_utf8_lossy(&log).contains("Redis does not answer")
+        String::from_utf8_lossy(&log).contains("Redis is unavailable")
     };
     redis.kill();
-    said.push(format!("{:?}", cache.ping().await));
+    said.push(format!("{:?}", cache.probe_writes().await));
     for _ in 0..10 {
         if said_so() {
             break;
@@ -890,11 +1123,11 @@ async fn no_error_log_or_debug_output_holds_a_password() {
         // moment.
         tracing::callsite::rebuild_interest_cache();
         redis.restart();
-        while cache.ping().await.is_err() {
+        while cache.probe_writes().await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         redis.kill();
-        let _ = cache.ping().await;
+        let _ = cache.probe_writes().await;
     }
     assert!(said_so());
 

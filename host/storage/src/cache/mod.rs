@@ -10,7 +10,8 @@
 //! there is no tombstone.
 //!
 //! **Invariant:** a record is valid only in the [`Epoch`] in which it was kept. A flush or a failover may lose
-//! tombstones and therefore begins another epoch: a reader of the earlier epoch keeps nothing in the later one.
+//! tombstones, and a restored database may not know the record; each begins another epoch. A reader of the earlier epoch
+//! keeps nothing in the later one.
 //!
 //! **Invariant:** a value computed before a drop does not come back after it: a reader keeps a value only if nothing
 //! has changed since its lookup.
@@ -22,6 +23,7 @@
 
 mod entries;
 pub mod memory;
+mod rare_log;
 mod rate;
 pub mod redis;
 
@@ -65,9 +67,18 @@ impl Cache {
         })
     }
 
-    /// Connects to a Redis once.
+    /// Connects to a Redis once, and proves that it accepts writes.
     pub async fn probe(redis_url: &SecretUrl) -> anyhow::Result<()> {
         RedisCache::probe(redis_url).await
+    }
+
+    /// Invalidates all records. The first node that starts calls it: while no node ran, an operator may have restored an
+    /// earlier database.
+    pub async fn begin_epoch(&self) -> Result<(), CacheError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redis(redis) => redis.begin_epoch().await,
+        }
     }
 
     /// Returns all that the cache knows of a request before its admission, in one round trip.
@@ -288,11 +299,11 @@ impl Cache {
         })
     }
 
-    /// Succeeds if the cache responds.
-    pub async fn ping(&self) -> Result<(), CacheError> {
+    /// Succeeds if the cache responds and accepts writes.
+    pub async fn probe_writes(&self) -> Result<(), CacheError> {
         match self {
             Self::Memory(_) => Ok(()),
-            Self::Redis(redis) => redis.ping().await,
+            Self::Redis(redis) => redis.probe_writes().await,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The cache in Redis, behind a breaker.
 //!
 //! One connection carries all commands. If it fails, weir drops it: commands are refused at once, while a background
-//! task tries to reconnect and write, four times a second. The task also pings an idle connection, so that an idle
-//! gateway notices an outage as well.
+//! task tries to reconnect and write, four times a second. The task also writes on a good connection each second, so
+//! that an idle gateway notices an outage as well. A server that answers and refuses writes is an outage: out of memory,
+//! without a disk or its replicas, a replica, or a user without rights.
 //!
 //! Every atomic operation is a script in `scripts/`. The cache needs one Redis, not a cluster: a script finds the
 //! user's bucket in the record. Redis must not evict unexpired keys (`maxmemory-policy noeviction`, or enough
@@ -27,6 +28,7 @@ use redis::{
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::rare_log::RareLog;
 use super::{
     Absence, Bucket, CacheError, CachedValue, CallerFindings, CallerLookup, CredentialRecord,
     Epoch, FillResult, Lockout, LockoutPolicy, MAX_LOCKOUTS, Rate, RateDecision, RecordKey,
@@ -41,7 +43,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_millis(250);
 /// Time between two attempts to connect during an outage.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
 
-/// Time between two pings of an idle connection.
+/// Time between two writes that prove a connection.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Time limit for the first response.
@@ -67,9 +69,13 @@ struct RedisState {
     client: Client,
     /// `None` while the breaker is open.
     connection: RwLock<Option<NumberedConnection>>,
+    /// Log lines of outages and of refused commands.
+    outages: RareLog,
+    refusals: RareLog,
     broken: Notify,
     identify: Script,
     fill: Script,
+    probe: Script,
     look_at_epoch: Script,
     take: Script,
     charge: Script,
@@ -121,6 +127,19 @@ impl RedisCache {
     pub(super) async fn probe(url: &SecretUrl) -> anyhow::Result<()> {
         RedisState::new(url, TIMEOUT)?.connect().await?;
         Ok(())
+    }
+
+    pub(super) async fn begin_epoch(&self) -> Result<(), CacheError> {
+        let until = Instant::now() + START_TIMEOUT;
+        loop {
+            let script = self.shared.look_at_epoch(&self.shared.server(), true);
+            match self.run(&script).await {
+                Err(CacheError::Unavailable) if Instant::now() < until => {
+                    tokio::time::sleep(PROBE_EVERY).await;
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     pub(super) async fn identify(
@@ -468,9 +487,8 @@ impl RedisCache {
         }
     }
 
-    pub(super) async fn ping(&self) -> Result<(), CacheError> {
-        self.call(async |connection| redis::cmd("PING").query_async(connection).await)
-            .await
+    pub(super) async fn probe_writes(&self) -> Result<(), CacheError> {
+        self.shared.probe_writes().await
     }
 
     async fn run<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, CacheError> {
@@ -538,9 +556,12 @@ impl RedisState {
             timeout,
             client: Client::open(info)?,
             connection: RwLock::new(None),
+            outages: RareLog::default(),
+            refusals: RareLog::default(),
             broken: Notify::new(),
             identify: script(include_str!("scripts/identify.lua")),
             fill: Script::new(include_str!("scripts/fill.lua")),
+            probe: Script::new(include_str!("scripts/probe.lua")),
             look_at_epoch: script(include_str!("scripts/look_at_epoch.lua")),
             take: script(include_str!("scripts/take.lua")),
             charge: script(include_str!("scripts/charge.lua")),
@@ -572,10 +593,35 @@ impl RedisState {
                 Err(CacheError::Unavailable)
             }
             Err(error) => {
-                tracing::error!(%error, "Redis refused a command");
+                if let Some(times) = self.refusals.count() {
+                    tracing::error!(%error, times, "Redis refused a command");
+                }
                 Err(CacheError::Unexpected)
             }
         }
+    }
+
+    /// Writes as a request does. Each refusal is an outage.
+    async fn probe_writes(&self) -> Result<(), CacheError> {
+        let Some(NumberedConnection {
+            number,
+            mut connection,
+            ..
+        }) = self.get()
+        else {
+            return Err(CacheError::Unavailable);
+        };
+        let written = in_time(self.timeout, self.write(&mut connection)).await;
+        written.map_err(|error| {
+            self.open_breaker(number, &error);
+            CacheError::Unavailable
+        })
+    }
+
+    async fn write(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
+        let mut probe = self.probe.prepare_invoke();
+        probe.key(format!("{NAMESPACE}probe"));
+        probe.invoke_async(connection).await
     }
 
     /// Connects and proves that the server accepts writes: a read-only replica would respond as well.
@@ -590,13 +636,7 @@ impl RedisState {
                 .client
                 .get_multiplexed_async_connection_with_config(&config)
                 .await?;
-            redis::cmd("SET")
-                .arg(format!("{NAMESPACE}probe"))
-                .arg("")
-                .arg("PX")
-                .arg(1_000)
-                .query_async::<()>(&mut connection)
-                .await?;
+            self.write(&mut connection).await?;
             let info = redis::cmd("INFO")
                 .arg("server")
                 .query_async::<String>(&mut connection)
@@ -607,13 +647,18 @@ impl RedisState {
                 // it loses the number.
                 info => info.unwrap_or_default(),
             };
-            let mut look = self.look_at_epoch.prepare_invoke();
             let server: Arc<str> = server_id(&info).into();
-            look.key(epoch_key()).arg(&*server);
+            let look = self.look_at_epoch(&server, false);
             look.invoke_async::<()>(&mut connection).await?;
             Ok((connection, server))
         })
         .await
+    }
+
+    fn look_at_epoch(&self, server: &str, begin: bool) -> ScriptInvocation<'_> {
+        let mut look = self.look_at_epoch.prepare_invoke();
+        look.key(epoch_key()).arg(server).arg(u8::from(begin));
+        look
     }
 
     fn open_breaker(&self, number: u64, error: &RedisError) {
@@ -627,7 +672,9 @@ impl RedisState {
         {
             *current = None;
             drop(current);
-            tracing::error!(redis = %self.url, %error, "Redis does not answer");
+            if let Some(times) = self.outages.count() {
+                tracing::error!(redis = %self.url, %error, times, "Redis is unavailable");
+            }
             self.broken.notify_one();
         }
     }
@@ -664,9 +711,7 @@ async fn keep_connected(shared: Weak<RedisState>) {
             tokio::select! {
                 () = shared.broken.notified() => {}
                 () = tokio::time::sleep(CHECK_EVERY) => {
-                    let _ = shared
-                        .call(async |connection| redis::cmd("PING").query_async::<()>(connection).await)
-                        .await;
+                    let _ = shared.probe_writes().await;
                 }
             }
             continue;
@@ -680,13 +725,13 @@ async fn keep_connected(shared: Weak<RedisState>) {
                     connection,
                     server,
                 }));
-                tracing::info!(redis = %shared.url, "Redis answers again");
+                tracing::info!(redis = %shared.url, "Redis is available again");
             }
             Err(error) => {
                 // Each reason is logged once: a wrong password must not hide behind the outage.
                 let why = error.to_string();
                 if why != last_failure {
-                    tracing::warn!(redis = %shared.url, %error, "Redis still does not answer");
+                    tracing::warn!(redis = %shared.url, %error, "Redis is still unavailable");
                     last_failure = why;
                 }
                 tokio::time::sleep(PROBE_EVERY).await;
@@ -712,18 +757,22 @@ async fn in_time<T>(time: Duration, call: impl Future<Output = RedisResult<T>>) 
 }
 
 /// Returns whether other commands would fail as well. A command refused for its own sake must not open the breaker
-/// for all.
+/// for all; missing rights may concern one command, so [`RedisState::probe_writes`] decides.
 fn is_outage(error: &RedisError) -> bool {
+    // https://redis.io/docs/latest/develop/reference/protocol-spec/#simple-errors: out of memory, unable to persist, and
+    // too few replicas for a write.
+    let refuses_writes = |code| ["OOM", "MISCONF", "NOREPLICAS"].contains(&code);
     matches!(
         error.kind(),
         ErrorKind::Io
             | ErrorKind::Client
             | ErrorKind::Server(
                 ServerErrorKind::BusyLoading
+                    | ServerErrorKind::ClusterDown
                     | ServerErrorKind::MasterDown
                     | ServerErrorKind::ReadOnly
             )
-    )
+    ) || error.code().is_some_and(refuses_writes)
 }
 
 fn announcement_channel() -> String {
@@ -753,8 +802,9 @@ fn failing_key() -> String {
     format!("{NAMESPACE}failing")
 }
 
+/// Nodes of November 2026 keep records without an epoch under `record:`.
 fn record_key(key: RecordKey<'_>) -> String {
-    format!("{NAMESPACE}record:{}", key.secret)
+    format!("{NAMESPACE}key:{}", key.secret)
 }
 
 fn tombstone_key(tombstone: Tombstone<'_>) -> String {

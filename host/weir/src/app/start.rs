@@ -119,6 +119,7 @@ impl App {
         )?;
         let layers = compare_with_stores(&config, &prepared, &core).await?;
         let ledger = start_ledger(&config, &core, &layers).await?;
+        forget_cached_callers(&core, &ledger).await?;
         let PreparedParts {
             plugins,
             key_peppers,
@@ -212,6 +213,18 @@ async fn compare_with_stores(
         .await
         .context("cannot read the installed plugins")?;
     CatalogLayers::start(config, &prepared.plugins, core).await
+}
+
+/// Invalidates the cache's copies of keys and users unless another node runs: while none did, an operator may have restored an
+/// earlier database and kept Redis.
+async fn forget_cached_callers(core: &Core, ledger: &Ledger) -> anyhow::Result<()> {
+    let live = database::at_start(|| ledger.live_runs()).await;
+    let live = live.context("cannot read the leases of nodes")?;
+    if live.iter().all(|run| run == ledger.boot_id()) {
+        let begun = core.cache.begin_epoch().await;
+        begun.context("cannot invalidate the cache")?;
+    }
+    Ok(())
 }
 
 async fn start_ledger(

@@ -134,7 +134,7 @@ pub(super) async fn identify(
     verifier: Option<&TokenVerifier>,
 ) -> Result<ServiceCaller, ServiceRefusal> {
     // Without the cache, weir cannot bill and therefore serves nothing.
-    if let Err(error) = identity.cache.ping().await {
+    if let Err(error) = identity.cache.probe_writes().await {
         let identification = Identification { parts, identity };
         identification
             .without_cache(error)

@@ -38,7 +38,9 @@ pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiErr
         return Err(not_ready("The gateway is stopping."));
     }
     if !app.database.is_reachable().await {
-        return Err(not_ready("The database does not respond."));
+        return Err(not_ready(
+            "The database does not respond, or accepts no writes.",
+        ));
     }
     if let Some(trouble) = app.ledger.trouble() {
         let message = format!("The ledger cannot charge: {trouble}.");
@@ -48,8 +50,8 @@ pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiErr
         let message = format!("The clock is wrong: {trouble}. Synchronise it with NTP.");
         return Err(not_ready(&message));
     }
-    if app.cache.ping().await.is_err() {
-        return Err(not_ready("The cache does not respond."));
+    if app.cache.probe_writes().await.is_err() {
+        return Err(not_ready("The cache does not respond, or refuses writes."));
     }
     if let Some(why) = app.plugins.not_loaded().first() {
         return Err(not_ready(why));

@@ -73,7 +73,7 @@ pub(crate) async fn text(app: &App) -> Result<String, ApiError> {
         is_layer_unfit: app.layers.is_unfit().await,
         stores: [
             ("database", app.database.is_reachable().await),
-            ("cache", app.cache.ping().await.is_ok()),
+            ("cache", app.cache.probe_writes().await.is_ok()),
         ],
         open_holds: app.ledger.open_holds().await.ok(),
         swarms: swarms.map(Vec::from).unwrap_or_default(),

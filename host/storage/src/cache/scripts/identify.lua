@@ -5,14 +5,19 @@
 -- Returns: milliseconds of the lockout, the decision for the address, the record (empty if it has a tombstone), the decision for
 -- the user, 1 if the user has a tombstone, the number of the epoch.
 
-local epoch_number = tonumber(string.match(epoch(KEYS[5], ARGV[5]), '^%d+'))
+local current = string.match(epoch(KEYS[5], ARGV[5]), '^%d+')
+local epoch_number = tonumber(current)
 
 local record, user_id, limit, doubtful = false, nil, nil, 0
 if KEYS[3] ~= '' then
   if redis.call('EXISTS', KEYS[4]) == 1 then
     record = ''
   else
-    record = redis.call('GET', KEYS[3])
+    local kept = redis.call('GET', KEYS[3])
+    local kept_in, start = string.match(kept or '', '^(%d+) ()')
+    if kept_in == current then
+      record = string.sub(kept, start)
+    end
   end
 end
 if record and record ~= '' then

@@ -63,7 +63,7 @@ fn stores(config: &Config) -> Vec<Probe<'_>> {
         let cache = async move {
             let reached = Cache::probe(url).await;
             reached.map_err(|error| format!("{error:#}"))?;
-            Ok("reached".to_owned())
+            Ok("reached, and accepts writes".to_owned())
         };
         probes.push((format!("cache {url}"), cache.boxed()));
     }

@@ -260,7 +260,7 @@ fn a_database_that_is_down_is_said_to_refuse_connections() {
         free_port()
     );
     let folder = folder(&toml);
-    let line = first_line(folder.path(), "the database does not respond");
+    let line = first_line(folder.path(), "the database is not available");
     assert!(line.contains("Connection refused"), "{line}");
 }
 

@@ -16,7 +16,7 @@ use sqlx::any::{AnyQueryResult, AnyRow, AnyStatement, AnyTypeInfo};
 use sqlx::pool::PoolConnection;
 use sqlx::{Any, AnyConnection, AnyPool, Either, Execute, Executor, SqlSafeStr, SqlStr};
 
-use super::doubt::Doubt;
+use super::server_role::Doubt;
 use super::timeouts::Timeouts;
 use super::write_turn::{WriteTurn, WriteTurnGuard};
 

@@ -13,9 +13,9 @@
 
 mod checkpoints;
 mod connections;
-mod doubt;
 mod open;
 mod postgres;
+mod server_role;
 mod sqlite;
 mod time;
 mod timeouts;
@@ -32,6 +32,7 @@ use sqlx::{AnyPool, Executor, SqlSafeStr};
 
 use self::checkpoints::Checkpoints;
 pub use self::connections::{DatabaseConnections, Snapshot, Transaction};
+use self::server_role::Role;
 pub use self::sqlite::{DatabaseInUse, file_of, lock_for_serving, lock_for_working};
 pub use self::time::DatabaseClock;
 pub use self::timeouts::Timeouts;
@@ -158,7 +159,9 @@ impl Database {
         let can_write = match self.dialect {
             // A file accepts writes, or the ledger reports why not.
             SqlDialect::Sqlite => true,
-            SqlDialect::Postgres => postgres::accepts_writes(&self.writer).await,
+            SqlDialect::Postgres => {
+                matches!(Role::Writer.is_served(&self.writer).await, Ok(true))
+            }
         };
         can_write && self.reader.execute("SELECT 1").await.is_ok()
     }

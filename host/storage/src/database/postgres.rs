@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyConnection, AnyPool, Connection, Executor, Row};
 
-use super::doubt::Doubt;
+use super::server_role::{Doubt, Role};
 use super::{
     Database, DatabaseConnections, Migrations, START_TIMEOUT, SqlDialect, Timeouts, migrate, warm,
 };
@@ -40,37 +40,18 @@ const TRUSTED: Duration = Duration::from_secs(1);
 const LIFETIME: Duration = Duration::from_secs(270);
 const LONGER_BY: Duration = Duration::from_secs(60);
 
-/// The role of a pool: its connections write, or only read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Writer,
-    Reader,
-}
-
-impl Role {
-    /// Returns whether the server serves this role. A reader needs the primary as well, since a standby lags behind.
-    const fn is_served(self) -> &'static str {
-        match self {
-            Self::Writer => {
-                "SELECT NOT pg_is_in_recovery() AND NOT current_setting('transaction_read_only')::boolean"
-            }
-            Self::Reader => "SELECT NOT pg_is_in_recovery()",
-        }
-    }
-
-    /// Settings of a session. The server cancels a statement at the client's time limit, so abandoned work stops; it also ends the transaction
-    /// of a dead process, so its row locks do not stay. Notices, such as that a table exists already, are off.
-    fn session(self, statement: Duration) -> String {
-        let read_only = match self {
-            Self::Writer => "",
-            Self::Reader => "; SET default_transaction_read_only = on",
-        };
-        format!(
-            "SET client_min_messages = warning; SET statement_timeout = {}; \
-             SET idle_in_transaction_session_timeout = 5000{read_only}",
-            statement.as_millis()
-        )
-    }
+/// Settings of a session. The server cancels a statement at the client's time limit, so abandoned work stops; it also ends
+/// the transaction of a dead process, so its row locks do not stay. Notices, such as that a table exists already, are off.
+fn session(role: Role, statement: Duration) -> String {
+    let read_only = match role {
+        Role::Writer => "",
+        Role::Reader => "; SET default_transaction_read_only = on",
+    };
+    format!(
+        "SET client_min_messages = warning; SET statement_timeout = {}; \
+         SET idle_in_transaction_session_timeout = 5000{read_only}",
+        statement.as_millis()
+    )
 }
 
 /// Parameters that sqlx understands. sqlx logs others with their values, which may be secrets under a mistyped name.
@@ -121,25 +102,13 @@ pub(super) async fn probe(url: &SecretUrl) -> anyhow::Result<String> {
     let options = connect_options(url)?;
     let mut connection = connect(&options).await?;
     refuse_shared_sessions(&options, &mut connection).await?;
-    if !serves(Role::Writer, &mut connection).await? {
+    if !Role::Writer.is_served(&mut connection).await? {
         bail!(READ_ONLY);
     }
     Ok("reached, and accepts writes".into())
 }
 
 const READ_ONLY: &str = "the server accepts no writes: it is a standby, or read-only";
-
-/// Returns whether the server of a writer's pool is the primary and accepts writes.
-pub(super) async fn accepts_writes(writer: &DatabaseConnections) -> bool {
-    let answer = sqlx::query_scalar(Role::Writer.is_served());
-    matches!(answer.fetch_one(writer).await, Ok(true))
-}
-
-async fn serves(role: Role, connection: &mut AnyConnection) -> sqlx::Result<bool> {
-    sqlx::query_scalar(role.is_served())
-        .fetch_one(connection)
-        .await
-}
 
 /// Waits for a server that starts, or takes over, at the same time as this process. The cause of the failure is logged
 /// at once and, if it persists, is the error: a pool would report only its own time-out.
@@ -168,7 +137,7 @@ async fn wait_for_server(options: &AnyConnectOptions) -> anyhow::Result<()> {
 /// Connects to a server that accepts writes.
 async fn is_there(options: &AnyConnectOptions) -> sqlx::Result<AnyConnection> {
     let mut connection = connect(options).await?;
-    match serves(Role::Writer, &mut connection).await? {
+    match Role::Writer.is_served(&mut connection).await? {
         true => Ok(connection),
         false => Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, READ_ONLY).into()),
     }
@@ -253,7 +222,7 @@ fn connect_options(url: &SecretUrl) -> anyhow::Result<AnyConnectOptions> {
 }
 
 fn pool(connections: u32, role: Role, statement: Duration, doubt: Doubt) -> AnyPoolOptions {
-    let session: Arc<str> = role.session(statement).into();
+    let session: Arc<str> = session(role, statement).into();
     let longer = LONGER_BY * (ids::unlike_any_other() % 100) as u32 / 100;
     AnyPoolOptions::new()
         .min_connections(KEPT_WARM)
@@ -264,7 +233,7 @@ fn pool(connections: u32, role: Role, statement: Duration, doubt: Doubt) -> AnyP
             let session = session.clone();
             Box::pin(async move {
                 connection.execute(sqlx::AssertSqlSafe(session)).await?;
-                match serves(role, connection).await? {
+                match role.is_served(connection).await? {
                     true => Ok(()),
                     false => {
                         Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, READ_ONLY).into())
@@ -277,7 +246,7 @@ fn pool(connections: u32, role: Role, statement: Duration, doubt: Doubt) -> AnyP
             let is_doubtful = usage.idle_for > TRUSTED || doubt.is_raised();
             Box::pin(async move {
                 match is_doubtful {
-                    true => serves(role, connection).await,
+                    true => role.is_served(connection).await,
                     false => Ok(true),
                 }
             })

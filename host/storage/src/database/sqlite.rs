@@ -12,7 +12,7 @@ use sqlx::Executor;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 
 use super::checkpoints::Checkpoints;
-use super::doubt::Doubt;
+use super::server_role::Doubt;
 use super::{
     Database, DatabaseConnections, Migrations, START_TIMEOUT, SqlDialect, Timeouts, WriteTurn,
     migrate, warm,

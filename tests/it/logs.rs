@@ -2,7 +2,9 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::process::Command;
+use std::os::unix::fs::{OpenOptionsExt as _, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use http::Method;
@@ -18,14 +20,20 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 async fn served(settings: &str, upstream: &Upstream) -> Served {
     let credential = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(&credential, UPSTREAM_CREDENTIAL).expect("it can be written");
-    Served::configured(&format!(
-        "{settings}\n[providers.scripted]\nadapter = \"openai\"\nbase_url = \"{}\"\n\
+    let scripted = configuration_of(upstream, credential.path());
+    Served::configured(&format!("{settings}\n{scripted}"))
+}
+
+/// A configuration whose model `scripted` is the upstream's.
+fn configuration_of(upstream: &Upstream, credential: &Path) -> String {
+    format!(
+        "[providers.scripted]\nadapter = \"openai\"\nbase_url = \"{}\"\n\
          credential = {{ file = {:?} }}\n\
          [models.scripted]\ncontext_window = 100000\nmax_output_tokens = 1000\ndefault_output_tokens = 100\n\
          upstreams = [{{ provider = \"scripted\" }}]\nprice = {{ input = 1, output = 2 }}\n",
         upstream.base_url(),
-        credential.path(),
-    ))
+        credential,
+    )
 }
 
 fn lines(log: &str) -> Vec<Value> {
@@ -198,6 +206,196 @@ async fn a_log_that_nobody_reads_delays_no_request_and_its_dropped_lines_are_cou
     end.write_all(b"the end").expect("it is read");
     let read = text(&reader.join().expect("no panic"));
     assert!(read.contains("answered"), "{read}");
+}
+
+/// Makes a pipe at a path. A gateway's writes to it block or fail, and never end it.
+fn pipe_at(path: &Path) -> File {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.expect("mkfifo runs").success());
+    // With both ends open, this file needs no partner.
+    let pipe = File::options().read(true).write(true).open(path);
+    pipe.expect("a pipe")
+}
+
+/// Fills a pipe, so that the next write blocks.
+fn fill(pipe: &Path) {
+    let non_blocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let mut options = File::options();
+    let pipe = options.write(true).custom_flags(non_blocking).open(pipe);
+    let mut pipe = pipe.expect("a pipe");
+    for bytes in [4096, 1] {
+        while pipe.write(&vec![b'\n'; bytes]).is_ok() {}
+    }
+}
+
+/// Requests that log errors and lines of requests, until the gateway has lost some; probes succeed throughout.
+async fn lose_lines(served: &Served, upstream: &Upstream) {
+    let refusal = json!({ "error": { "message": "Incorrect API key", "code": "invalid_api_key" } });
+    tests::patiently(async {
+        for _ in 0..3 {
+            upstream.will(Reply::json(401, &refusal));
+            let answer = served
+                .client()
+                .post("/chat", &chat("scripted", "canary"))
+                .await;
+            assert!(answer.status.is_server_error(), "{}", answer.text());
+            assert_eq!(served.client().get("/health").await.status, 200);
+        }
+        while dropped_lines(served).await == 0 {
+            assert_eq!(served.client().get("/usage/me").await.status, 200);
+            assert_eq!(served.client().get("/health").await.status, 200);
+        }
+    })
+    .await;
+}
+
+/// Waits until a gateway has ended after SIGTERM.
+async fn end(mut served: Served) {
+    served.terminate();
+    let told = Instant::now();
+    tests::patiently(async {
+        while !served.has_ended() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    // Nothing is under way. The log has 2 s for its last lines.
+    let took = told.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+/// A gateway whose configuration names the upstream, and whose standard error is at `log`.
+fn served_with_log(upstream: &Upstream, make_log: impl FnOnce(&Path)) -> Served {
+    let folder = folder_with_compiled_plugins();
+    let credential = folder.path().join("credential");
+    std::fs::write(&credential, UPSTREAM_CREDENTIAL).expect("it can be written");
+    let configuration = configuration_of(upstream, &credential);
+    std::fs::write(folder.path().join("weir.toml"), configuration).expect("it can be written");
+    make_log(&folder.path().join("log"));
+    let mut command = weir(folder.path());
+    command.env("WEIR_LOG", "info,sqlx=debug");
+    Served::start_as(command, folder, &[])
+}
+
+#[tokio::test]
+async fn a_full_pipe_as_log_delays_neither_errors_nor_probes_nor_shutdown() {
+    let upstream = Upstream::start().await;
+    let mut pipe = None;
+    let served = served_with_log(&upstream, |log| {
+        pipe = Some(pipe_at(log));
+        fill(log);
+    });
+    lose_lines(&served, &upstream).await;
+    end(served).await;
+    drop(pipe);
+}
+
+#[tokio::test]
+async fn a_full_disk_under_the_log_delays_neither_errors_nor_probes_nor_shutdown() {
+    let upstream = Upstream::start().await;
+    let served = served_with_log(&upstream, |log| {
+        symlink("/dev/full", log).expect("the folder can be written");
+    });
+    lose_lines(&served, &upstream).await;
+    end(served).await;
+}
+
+#[tokio::test]
+async fn a_log_whose_reader_returns_says_how_many_lines_are_missing() {
+    let upstream = Upstream::start().await;
+    let mut pipe = None;
+    let served = served_with_log(&upstream, |log| pipe = Some(pipe_at(log)));
+    // The pipe is closed: each write fails.
+    drop(pipe.take());
+    lose_lines(&served, &upstream).await;
+    let mut pipe = File::options()
+        .read(true)
+        .write(true)
+        .open(served.folder().join("log"))
+        .expect("a pipe");
+    let mut end_of_log = pipe.try_clone().expect("a pipe");
+    let reader = std::thread::spawn(move || {
+        let (mut read, mut some) = (Vec::new(), [0; 4096]);
+        while !read.ends_with(b"the end") {
+            let length = pipe.read(&mut some).expect("bytes");
+            read.extend_from_slice(&some[..length]);
+        }
+        read
+    });
+    assert_eq!(served.client().get("/usage/me").await.status, 200);
+    let dropped = dropped_lines(&served).await;
+    end(served).await;
+    end_of_log.write_all(b"the end").expect("it is read");
+    let read = text(&reader.join().expect("no panic"));
+    let told = read.lines().find(|line| line.contains("are missing"));
+    let told = told.unwrap_or_else(|| panic!("{read}"));
+    assert!(told.contains("WARN"), "{told}");
+    assert!(
+        told.contains(&format!("lines={dropped}")),
+        "{dropped}: {told}"
+    );
+}
+
+/// A start that fails prints its reason, and must not wait for a reader.
+#[tokio::test]
+async fn a_start_that_fails_ends_even_if_nobody_reads_its_log() {
+    let folder = folder_with_compiled_plugins();
+    let log = folder.path().join("log");
+    let pipe = pipe_at(&log);
+    fill(&log);
+    std::fs::write(folder.path().join("weir.toml"), "nonsense = 1").expect("it can be written");
+    let output = File::options().write(true).open(&log);
+    let mut child = weir(folder.path())
+        .arg("serve")
+        .stderr(output.expect("a pipe"))
+        .spawn()
+        .expect("weir runs");
+    let status = tests::patiently(async {
+        loop {
+            if let Some(status) = child.try_wait().expect("it can be asked") {
+                break status;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    assert_eq!(status.await.code(), Some(1));
+    drop(pipe);
+}
+
+#[tokio::test]
+async fn a_greeting_that_nobody_reads_delays_neither_requests_nor_shutdown() {
+    let folder = folder_with_compiled_plugins();
+    let (output, log) = (folder.path().join("output"), folder.path().join("log"));
+    let pipe = pipe_at(&output);
+    fill(&output);
+    let stdout = File::options().write(true).open(&output);
+    let mut child = weir(folder.path())
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .stdin(Stdio::null())
+        .stdout(stdout.expect("a pipe"))
+        .stderr(File::create(&log).expect("a file"))
+        .spawn()
+        .expect("weir runs");
+    tests::patiently(async {
+        let address = loop {
+            let log = std::fs::read_to_string(&log).expect("text");
+            let ready = log.lines().find(|line| line.contains(" ready "));
+            if let Some((_, rest)) = ready.and_then(|line| line.split_once("address=")) {
+                let address = rest.split(' ').next().expect("an address");
+                break address.parse().expect("an address");
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        let client = Client::new(address);
+        assert_eq!(client.get("/models").await.status, 401);
+        let told = Command::new("kill").arg(child.id().to_string()).status();
+        assert!(told.expect("kill runs").success());
+        while child.try_wait().expect("it can be asked").is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    drop(pipe);
 }
 
 /// A Python guest writes a traceback, a Rust guest its panic.

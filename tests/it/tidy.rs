@@ -354,6 +354,36 @@ fn no_folders_import_each_other_in_a_circle() {
     assert_no_circles(circles::of_folders);
 }
 
+/// Each other write would block if the reader stops reading: a request, a probe or the shutdown would wait for it.
+#[test]
+fn only_the_logs_thread_writes_to_standard_error_and_output() {
+    const WRITERS: [&str; 5] = [
+        // The log, and whether a terminal shows it.
+        "host/telemetry/src/lines.rs",
+        "host/telemetry/src/lib.rs",
+        // Commands, and the greeting of development mode, which has its own thread.
+        "host/weir/src/cli",
+        "host/author/src",
+        // Children, whose output the gateway reads.
+        "host/sandbox/src/child.rs",
+    ];
+    for path in files(&root().join("host"), "rs") {
+        let name = path.strip_prefix(root()).expect("a file of ours");
+        if WRITERS.iter().any(|known| name.starts_with(known)) {
+            continue;
+        }
+        let source = fs::read_to_string(&path).expect("text");
+        // Clippy refuses the macros that print.
+        for output in ["io::stderr()", "io::stdout()"] {
+            assert!(
+                !source.contains(output),
+                "{} writes to {output}",
+                name.display()
+            );
+        }
+    }
+}
+
 #[test]
 fn modules_of_weir_import_lower_layers_only() {
     let upward = circles::upward(&weir().imports, &LAYERS);

@@ -229,9 +229,14 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
         }
     });
     drop(runtime);
-    // The error follows the lines of the log.
-    drop(log);
-    exit_code(outcome)
+    match outcome.and_then(|()| output::finish()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // By the log's thread: a reader of a gateway's log that stops reading must not delay the gateway's end.
+            log.print(&format!("weir: {error:#}\n"));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 impl WeirCommand {

@@ -1,8 +1,11 @@
 //! `weir serve`: runs the gateway until a signal stops it.
 
+use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -280,12 +283,12 @@ async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
     let catalog = app.catalog.load();
     let model = catalog.model("demo").map(|model| &*model.id);
     let Some(model) = model.or_else(|| catalog.models().next().map(|model| &*model.id)) else {
-        say(&format!(
+        say(format!(
             "weir is in development mode at http://{address}; its catalog is empty.\n"
         ));
         return Ok(());
     };
-    say(&format!(
+    say(format!(
         "weir is in development mode: it serves only this machine. Try it:\n\n  \
          curl http://{address}/v1/chat/completions -H 'Authorization: Bearer {key}' \
          -H 'Content-Type: application/json' \
@@ -297,10 +300,13 @@ async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints the greeting; ignores errors, because a gateway needs no reader.
-fn say(text: &str) {
-    let mut output = std::io::stdout().lock();
-    let _ = output
-        .write_all(text.as_bytes())
-        .and_then(|()| output.flush());
+/// Prints the greeting by a thread of its own, and ignores errors: a gateway needs no reader. A reader that stops reading
+/// must not delay the gateway, nor its end, which would wait for the standard library's lock of standard output.
+fn say(text: String) {
+    let Ok(output) = std::io::stdout().as_fd().try_clone_to_owned() else {
+        return;
+    };
+    let mut output = File::from(output);
+    let thread = thread::Builder::new().name("weir-greeting".to_owned());
+    let _ = thread.spawn(move || output.write_all(text.as_bytes()));
 }

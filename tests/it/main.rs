@@ -114,6 +114,7 @@ mod proxy_protocol;
 mod queries;
 mod record;
 mod release;
+mod reloads;
 mod response_cache;
 mod responses_upstream;
 mod retries;

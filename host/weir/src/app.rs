@@ -127,7 +127,7 @@ impl Deref for AppState {
 impl App {
     /// Applies the providers, models, filters, price factors, tool rules and MCP servers of a new configuration, or
     /// none of them if they are invalid. Requests and tool calls in progress complete with the old ones. Returns the
-    /// differences of the catalog. The catalog layer stays.
+    /// differences of the catalog. The catalog layer stays. A secret that is in use and cannot be read any more is invalid.
     pub async fn take_up(&self, config: Config) -> anyhow::Result<CatalogDifference> {
         let config = Config {
             timeouts: self.config.timeouts.clone(),
@@ -152,6 +152,14 @@ impl App {
         let rules = rules.map_err(|problems| unfit("tools", problems))?;
         let mcp_servers = mcp_settings::read(&config.mcp, environment);
         let mcp_servers = mcp_servers.map_err(|problems| unfit("MCP servers", problems))?;
+        let mut lost = self.tools.lost_secrets(&rules);
+        lost.extend(self.remotes.lost_secrets(&mcp_servers));
+        if !lost.is_empty() {
+            anyhow::bail!(
+                "these secrets cannot be read any more:\n  {}",
+                lost.join("\n  ")
+            );
+        }
         let catalog = self.layers.build(&config).await?;
         self.tools.take_up(rules);
         self.remotes.take_up(mcp_servers);

@@ -9,21 +9,35 @@ use crate::config::Config;
 
 /// Builds the catalog; the error lists all its problems.
 pub async fn build_catalog(config: &Config, plugins: &Plugins) -> anyhow::Result<Catalog> {
-    let built = try_build(config, plugins).await;
+    let built = try_build(config, plugins, None).await;
     built
         .map_err(|problems| anyhow!("{}", lines(&problems)))
         .context("the catalog's configuration is invalid")
 }
 
-/// Builds the catalog, or returns all its problems.
-pub(super) async fn try_build(config: &Config, plugins: &Plugins) -> Result<Catalog, Vec<Problem>> {
+/// Builds the catalog, or returns all its problems. A secret of the catalog `before` that cannot be read any more is a
+/// problem: its file may be half written, and the provider works with the secret that weir has.
+pub(super) async fn try_build(
+    config: &Config,
+    plugins: &Plugins,
+    before: Option<&Catalog>,
+) -> Result<Catalog, Vec<Problem>> {
     let environment = |name: &str| std::env::var(name).ok();
     let (providers, models) = (&config.providers, &config.models);
     let mut refused = catalog::check_options(providers, models, plugins, environment).await;
     refused.extend(check_filters(&config.filters, plugins).await);
     match Catalog::build(config.catalog(), plugins, environment) {
-        Ok(catalog) if refused.is_empty() => Ok(catalog),
-        Ok(_) => Err(refused),
+        Ok(catalog) => {
+            refused.extend(
+                before
+                    .iter()
+                    .flat_map(|before| catalog.lost_secrets(before)),
+            );
+            match refused.is_empty() {
+                true => Ok(catalog),
+                false => Err(refused),
+            }
+        }
         Err(mut problems) => {
             problems.extend(refused);
             Err(problems)
@@ -49,8 +63,12 @@ pub(super) fn report_left_out(catalog: &Catalog) {
     {
         let models = models.join(", ");
         match why {
-            MissingPart::Credential(_) | MissingPart::Enabled => {
+            MissingPart::Unset(_) | MissingPart::Enabled => {
                 tracing::info!(provider, models, "provider left out: {why}");
+            }
+            // Somebody has set it.
+            MissingPart::Credential(_) => {
+                tracing::warn!(provider, models, "provider left out: {why}");
             }
             MissingPart::Adapter(_) => {
                 tracing::error!(provider, models, "provider left out: {why}");

@@ -134,7 +134,7 @@ impl CatalogLayers {
             running: (0, Layer::default()),
             problem: None,
         };
-        let (state, catalog) = state.built(plugins).await.map_err(|problems| {
+        let (state, catalog) = state.built(plugins, None).await.map_err(|problems| {
             anyhow::anyhow!("{}", lines(&problems))
                 .context("the catalog's configuration is invalid")
         })?;
@@ -168,7 +168,9 @@ impl CatalogLayers {
             problem: None,
         };
         let version = state.running.0;
-        let (next, catalog) = next.built(&self.0.plugins).await.map_err(|problems| {
+        let before = self.0.catalog.load();
+        let built = next.built(&self.0.plugins, Some(&before)).await;
+        let (next, catalog) = built.map_err(|problems| {
             let context = match version {
                 0 => "the catalog's configuration is invalid".to_owned(),
                 version => format!(
@@ -213,7 +215,7 @@ impl CatalogLayers {
     /// The problems of the layer with this node's configuration.
     pub async fn check(&self, layer: &Layer) -> Result<CatalogChanges, LayerError> {
         let state = self.0.state.lock().await;
-        let catalog = state.check(layer, &self.0.plugins).await?;
+        let catalog = self.0.check(&state, layer).await?;
         Ok(self.0.changes(&catalog))
     }
 
@@ -236,7 +238,7 @@ impl CatalogLayers {
         if request.base_version != active {
             return Err(LayerError::Changed { active });
         }
-        let catalog = state.check(&request.layer, &self.0.plugins).await?;
+        let catalog = self.0.check(&state, &request.layer).await?;
         let changes = self.0.changes(&catalog);
         if !request.confirm_free && !changes.free.is_empty() {
             return Err(LayerError::Free(changes.free));
@@ -322,6 +324,12 @@ impl LayerParts {
         CatalogChanges::between(&before, &CatalogListing::of(catalog))
     }
 
+    /// Builds the catalog of a new layer.
+    async fn check(&self, state: &LayerState, layer: &Layer) -> Result<Catalog, LayerError> {
+        let before = self.catalog.load();
+        state.check(layer, &self.plugins, &before).await
+    }
+
     fn activate(&self, catalog: Catalog, version: i64) {
         report_left_out(&catalog);
         let models = catalog.models().count();
@@ -342,7 +350,9 @@ impl LayerParts {
         let version = state.newest.as_ref().map_or(0, |newest| newest.version);
         let built = match state.newest_layer() {
             Ok(layer) => {
-                let catalog = state.check_problems(&layer, &self.plugins).await;
+                let before = self.catalog.load();
+                let catalog = state.check_problems(&layer, &self.plugins, Some(&before));
+                let catalog = catalog.await;
                 catalog.map(|catalog| (layer, catalog))
             }
             Err(problems) => Err(problems),
@@ -371,9 +381,13 @@ impl LayerState {
     }
 
     /// Builds the catalog with the newest layer, or else with the layer of the active catalog.
-    async fn built(mut self, plugins: &Plugins) -> Result<(Self, Catalog), Vec<Problem>> {
+    async fn built(
+        mut self,
+        plugins: &Plugins,
+        before: Option<&Catalog>,
+    ) -> Result<(Self, Catalog), Vec<Problem>> {
         let problems = match self.newest_layer() {
-            Ok(layer) => match self.check_problems(&layer, plugins).await {
+            Ok(layer) => match self.check_problems(&layer, plugins, before).await {
                 Ok(catalog) => {
                     let version = self.newest.as_ref().map_or(0, |newest| newest.version);
                     self.running = (version, layer);
@@ -389,7 +403,8 @@ impl LayerState {
             Some(newest) if newest.version == self.running.0 => return Err(problems),
             Some(newest) => newest.version,
         };
-        let catalog = self.check_problems(&self.running.1, plugins).await?;
+        let running = self.check_problems(&self.running.1, plugins, before);
+        let catalog = running.await?;
         self.problem = Some(LayerProblem::of(version, &problems, None));
         Ok((self, catalog))
     }
@@ -398,12 +413,18 @@ impl LayerState {
         &self,
         layer: &Layer,
         plugins: &Plugins,
+        before: Option<&Catalog>,
     ) -> Result<Catalog, Vec<Problem>> {
-        try_build(&self.config.with_layer(layer)?, plugins).await
+        try_build(&self.config.with_layer(layer)?, plugins, before).await
     }
 
     /// Builds the catalog of a new layer.
-    async fn check(&self, layer: &Layer, plugins: &Plugins) -> Result<Catalog, LayerError> {
+    async fn check(
+        &self,
+        layer: &Layer,
+        plugins: &Plugins,
+        before: &Catalog,
+    ) -> Result<Catalog, LayerError> {
         let unknown = layer
             .disabled_providers()
             .filter(|name| !self.config.providers.contains_key(*name));
@@ -413,7 +434,7 @@ impl LayerState {
                 what: "does not exist in the configuration".to_owned(),
             })
             .collect();
-        match self.check_problems(layer, plugins).await {
+        match self.check_problems(layer, plugins, Some(before)).await {
             Ok(catalog) if problems.is_empty() => Ok(catalog),
             Ok(_) => Err(LayerError::Invalid(problems)),
             Err(others) => {

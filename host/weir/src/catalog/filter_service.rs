@@ -111,6 +111,15 @@ impl FilterService {
         })
     }
 
+    /// Returns the reason for which the service's secret is missing.
+    pub(super) fn secret(&self) -> Result<(), String> {
+        let credential = self.credential.as_ref().map(|own| own.credential.as_ref());
+        match credential {
+            Some(Err(why)) => Err(why.clone()),
+            _ => Ok(()),
+        }
+    }
+
     /// Sends a filter's request, and returns the body of a successful response without the credential.
     ///
     /// # Errors

@@ -160,7 +160,7 @@ impl CatalogListing {
         let slots = catalog.plugins.serving();
         // An adapter that was installed since is not missing any more.
         let is_missing = |left_out: &&OmittedProvider| match &left_out.why {
-            MissingPart::Credential(_) | MissingPart::Enabled => true,
+            MissingPart::Unset(_) | MissingPart::Credential(_) | MissingPart::Enabled => true,
             MissingPart::Adapter(slot) => !slots.contains_key(slot.as_str()),
         };
         let left_out = catalog.left_out.iter().filter(is_missing);

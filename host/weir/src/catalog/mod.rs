@@ -127,7 +127,10 @@ pub struct OmittedProvider {
 /// The missing part of a provider.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MissingPart {
-    /// A valid credential, e.g. `the environment variable OPENAI_API_KEY is not set`.
+    /// A credential, e.g. `the environment variable OPENAI_API_KEY is not set`.
+    #[error("{0}")]
+    Unset(String),
+    /// A usable credential: the configured one is unreadable, empty or too short.
     #[error("{0}")]
     Credential(String),
     /// The permission to use it: `enabled` is `false`.
@@ -139,6 +142,13 @@ pub enum MissingPart {
          --activate"
     )]
     Adapter(String),
+}
+
+impl OmittedProvider {
+    /// Returns whether the provider lacks its credential.
+    fn lacks_credential(&self) -> bool {
+        matches!(self.why, MissingPart::Unset(_) | MissingPart::Credential(_))
+    }
 }
 
 /// A model that clients can request.
@@ -264,7 +274,7 @@ impl Catalog {
             let missing = match upstream {
                 None => None,
                 Some(Ok(_)) if !provider.enabled => Some(MissingPart::Enabled),
-                Some(Err(why)) => Some(MissingPart::Credential(why)),
+                Some(Err(missing)) => Some(missing),
                 Some(Ok(pool)) => {
                     let slot = &provider.adapter;
                     let has_slot = plugins.has_slot_of(PluginKind::Adapter, slot);
@@ -364,16 +374,70 @@ impl Catalog {
         let mut variables = configured.upstreams.iter().filter_map(|upstream| {
             let left_out = self.left_out.iter();
             let mut lacking = left_out.filter(|left_out| {
-                left_out.provider == upstream.provider
-                    && matches!(left_out.why, MissingPart::Credential(_))
+                left_out.provider == upstream.provider && left_out.lacks_credential()
             });
-            let provider = self.providers.get(&lacking.next()?.provider)?;
-            provider.credential_sources().next()?.variable()
+            let left_out = lacking.next()?;
+            let provider = self.providers.get(&left_out.provider)?;
+            let variable = provider.credential_sources().next()?.variable()?;
+            Some((variable, left_out))
         });
-        let variable = variables.next()?;
-        Some(format!(
-            "Set the environment variable {variable} and restart weir to add the model."
-        ))
+        let (variable, left_out) = variables.next()?;
+        Some(match &left_out.why {
+            MissingPart::Credential(why) => format!(
+                "The environment variable {variable} is set, but the provider {} is left out: {why}.",
+                left_out.provider
+            ),
+            _ => format!(
+                "Set the environment variable {variable} and restart weir to add the model."
+            ),
+        })
+    }
+
+    /// Returns the secrets that an earlier catalog has and this one lacks, although the configuration still names them: a
+    /// file is missing, empty or half written.
+    pub fn lost_secrets(&self, before: &Self) -> Vec<Problem> {
+        let lost_providers = self.left_out.iter().filter_map(|left_out| {
+            let (MissingPart::Unset(why) | MissingPart::Credential(why)) = &left_out.why else {
+                return None;
+            };
+            let provider = self.providers.get(&left_out.provider)?;
+            // Without its entry in the file, only the built-in provider remains.
+            let is_removed =
+                matches!(left_out.why, MissingPart::Unset(_)) && is_as_built_in(left_out, provider);
+            let is_lost =
+                provider.enabled && !is_removed && before.has_credential(&left_out.provider);
+            is_lost.then(|| Problem {
+                setting: format!("providers.{}", left_out.provider),
+                what: format!("has lost its credential: {why}"),
+            })
+        });
+        let services = |catalog: &Self| -> BTreeMap<String, Result<(), String>> {
+            let services = catalog.filters();
+            services
+                .filter_map(|(config, service)| {
+                    let name = config.service.as_ref()?.credential.clone()?;
+                    Some((name, service?.secret()))
+                })
+                .collect()
+        };
+        let services_before = services(before);
+        let lost_services = services(self).into_iter().filter_map(|(name, secret)| {
+            let is_lost = services_before.get(&name).is_some_and(Result::is_ok);
+            secret.err().filter(|_| is_lost).map(|why| Problem {
+                setting: format!("credentials.{name}"),
+                what: format!("has lost its secret: {why}"),
+            })
+        });
+        lost_providers.chain(lost_services).collect()
+    }
+
+    /// Returns whether a provider is configured and has its credential.
+    fn has_credential(&self, provider: &str) -> bool {
+        let mut left_out = self.left_out.iter();
+        let lacks_it = |left_out: &OmittedProvider| {
+            left_out.provider == provider && left_out.lacks_credential()
+        };
+        self.providers.contains_key(provider) && !left_out.any(lacks_it)
     }
 
     /// Returns whether a model that is not served has a disabled provider.
@@ -550,9 +614,7 @@ pub async fn check_adapter(catalog: &Catalog, slot: &str, component: &Component)
     // Its models are left out, too.
     let lacks_credential = |provider: &str| {
         let mut left_out = catalog.left_out.iter();
-        left_out.any(|left_out| {
-            left_out.provider == provider && matches!(left_out.why, MissingPart::Credential(_))
-        })
+        left_out.any(|left_out| left_out.provider == provider && left_out.lacks_credential())
     };
     let users = catalog
         .providers
@@ -782,7 +844,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         &mut self,
         name: &str,
         provider: &ProviderConfig,
-    ) -> Option<Result<Vec<Arc<Upstream>>, String>> {
+    ) -> Option<Result<Vec<Arc<Upstream>>, MissingPart>> {
         let setting = format!("providers.{name}");
         let problems_before = self.problems.len();
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -825,7 +887,14 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             };
             match (source.read(&self.environment), &provider.credential) {
                 (Ok(credential), _) => credentials.push((setting, credential)),
-                (Err(why), Some(_)) => return Some(Err(why)),
+                (Err(why), Some(_)) => {
+                    let variable = source.variable();
+                    let is_unset = variable.is_some_and(|name| (self.environment)(name).is_none());
+                    return Some(Err(match is_unset {
+                        true => MissingPart::Unset(why),
+                        false => MissingPart::Credential(why),
+                    }));
+                }
                 // Nobody lists several credentials of a provider without wanting all of them.
                 (Err(why), None) => self.problem(setting, why),
             }
@@ -835,11 +904,11 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                 continue;
             };
             if secret.expose().len() < redact::MIN_BYTES {
-                return Some(Err(format!(
+                return Some(Err(MissingPart::Credential(format!(
                     "its credential has fewer than {} bytes: redacting it from responses would redact words, too; give \
                      the provider a longer one, or remove `credential` if it needs none",
                     redact::MIN_BYTES
-                )));
+                ))));
             }
             if http::HeaderValue::from_str(secret.expose()).is_err() {
                 self.problem(
@@ -1048,6 +1117,15 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             candidates,
         })
     }
+}
+
+/// Returns whether a provider has the credential of the built-in provider with its name.
+fn is_as_built_in(left_out: &OmittedProvider, provider: &ProviderConfig) -> bool {
+    let place = format!("providers.{}.credential.env", left_out.provider);
+    let built_in = Figment::from(Toml::string(DEFAULT)).extract_inner::<String>(&place);
+    let mut sources = provider.credential_sources();
+    let variable = sources.next().and_then(|source| source.variable());
+    built_in.is_ok_and(|name| variable == Some(name.as_str()))
 }
 
 /// Returns whether the built-in catalog has an entry with this name in `providers` or `models`.

@@ -229,11 +229,12 @@ impl BoundSockets {
 /// Reloads the configuration at each SIGHUP, and applies the settings that need no restart.
 async fn take_up_changes(app: App, mut hangup: Signal, file: Option<PathBuf>, started_with: Dict) {
     while hangup.recv().await.is_some() {
-        match take_up(&app, file.as_deref(), &started_with).await {
-            Ok(()) => {}
-            Err(error) => tracing::error!(
+        let taken_up = take_up(&app, file.as_deref(), &started_with).await;
+        app.metrics.reload_failed.set(taken_up.is_err().into());
+        if let Err(error) = taken_up {
+            tracing::error!(
                 "the new configuration is invalid, and the previous one stays active: {error:#}"
-            ),
+            );
         }
     }
 }

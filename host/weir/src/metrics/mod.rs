@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use weir_ledger::LedgerMetrics;
 use weir_payments::metrics::PaymentMetrics;
@@ -49,6 +50,8 @@ pub struct Metrics {
     pub mcp: McpMetrics,
     /// Counters of the response cache.
     pub response_cache: ResponseCacheMetrics,
+    /// 1 if the latest reload failed, so that an earlier configuration is active.
+    pub reload_failed: Gauge,
     /// API keys that the cache did not have, so that the database was queried.
     pub key_lookups: Counter,
     /// Failed requests that are not stored.
@@ -73,6 +76,12 @@ impl Metrics {
         spans.register(&mut registry);
         rows.register(&mut registry);
         weir_telemetry::lines::register(&mut registry);
+        let reload_failed = Gauge::default();
+        registry.register(
+            "config_reload_failed",
+            "1 if the latest reload of the configuration failed, so that the earlier one is active",
+            reload_failed.clone(),
+        );
         let key_lookups = Counter::default();
         let help = "API key lookups in the database";
         registry.register("key_lookups", help, key_lookups.clone());
@@ -102,6 +111,7 @@ impl Metrics {
             swarms: SwarmMetrics::register(&mut registry),
             mcp: McpMetrics::register(&mut registry),
             response_cache: ResponseCacheMetrics::register(&mut registry),
+            reload_failed,
             key_lookups,
             failed_requests_dropped,
             content_log_dropped,

@@ -199,6 +199,11 @@ impl Tools {
         tools
     }
 
+    /// Returns the secrets that the current rules have and these lack, although the configuration still names them.
+    pub fn lost_secrets(&self, rules: &Rules) -> Vec<String> {
+        rules.lost_secrets(&self.rules())
+    }
+
     /// Applies these rules to calls that begin from now on.
     pub fn take_up(&self, mut rules: Rules) {
         if let Some(page) = &self.0.page {

@@ -86,6 +86,16 @@ pub(crate) struct ConfiguredCredential {
 }
 
 impl Rules {
+    /// Returns the secrets that the earlier rules have and these lack, although the configuration still names them.
+    pub(super) fn lost_secrets(&self, before: &Self) -> Vec<String> {
+        let credentials = self.credentials.iter().filter_map(|(name, now)| {
+            let why = now.credential.as_ref().err()?;
+            let is_lost = before.credentials.get(name)?.credential.is_ok();
+            is_lost.then(|| format!("`credentials.{name}`: {why}"))
+        });
+        credentials.collect()
+    }
+
     /// Reads the settings and credentials; environment variables come from `environment`.
     ///
     /// # Errors

@@ -118,6 +118,20 @@ impl RemoteTools {
         }))
     }
 
+    /// Returns the secrets that the current servers have and these lack, although the configuration still names them.
+    pub fn lost_secrets(&self, servers: &[McpServer]) -> Vec<String> {
+        let known = self.known();
+        let has_secret = |name: &str| {
+            let mut current = known.clients.iter().map(|client| &client.server);
+            current.any(|server| server.name == name && matches!(server.credential, Some(Ok(_))))
+        };
+        let lost = servers.iter().filter_map(|server| {
+            let why = server.credential.as_ref()?.as_ref().err()?;
+            has_secret(&server.name).then(|| format!("`mcp.{}.credential`: {why}", server.name))
+        });
+        lost.collect()
+    }
+
     /// Polls these servers for their tools, in place of the previous ones. Running calls continue unchanged.
     pub fn take_up(&self, servers: Vec<McpServer>) {
         let known = self.0.known.write();

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tests::gateway::{
-    copy_compiled_plugins, share_compiled_plugins, share_compiled_plugins_with_authors,
+    copy_compiled_plugins, copy_compiled_plugins_for_user, share_compiled_plugins,
+    share_compiled_plugins_with_authors,
 };
 use tests::{Client, Gateway, guests, weir_program};
 use weir::identity::api_key::RawKey;
@@ -346,6 +347,155 @@ async fn a_gateway_that_compiles_its_plugins_says_so_at_its_port() {
     assert!(log().contains("compiled demo: "), "{}", log());
     child.kill().expect("it runs");
     child.wait().expect("it ends");
+}
+
+/// A folder with a home and two working folders, whose user has compiled all plugins but one.
+fn home_without_compiled_demo() -> (TempDir, Digest) {
+    // Its link has made the folder of shared code.
+    drop(folder_with_compiled_plugins());
+    let demo = Digest::of(&guests::bundled("demo"));
+    let home = tempfile::tempdir().expect("a folder");
+    copy_compiled_plugins_for_user(home.path(), &demo);
+    for folder in ["a", "b"] {
+        std::fs::create_dir(home.path().join(folder)).expect("a folder");
+    }
+    (home, demo)
+}
+
+/// Runs `weir check` in a folder below a home, and returns its messages.
+fn check_in(home: &Path, folder: &str) -> String {
+    let folder = home.join(folder);
+    let checked = weir(&folder).env("HOME", home).arg("check").output();
+    let checked = checked.expect("weir runs");
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+    text(&checked.stderr)
+}
+
+/// Returns the compiled code of a component in a folder.
+fn compiled(folder: &Path, digest: &Digest) -> Option<std::path::PathBuf> {
+    let mut entries = std::fs::read_dir(folder).ok()?;
+    let is_its = |path: &std::path::PathBuf| {
+        let name = path.file_name().expect("a name").to_string_lossy();
+        name.starts_with(&digest.to_string()) && name.ends_with(".cwasm")
+    };
+    entries.find_map(|entry| Some(entry.expect("an entry").path()).filter(is_its))
+}
+
+#[test]
+fn a_second_folder_has_the_compiled_plugins_of_the_first() {
+    let (home, demo) = home_without_compiled_demo();
+    let home = home.path();
+    let shared = home.join(".cache/weir/bundled");
+    let told = check_in(home, "a");
+    assert!(told.contains("compiling 1 plugin, once"), "{told}");
+    assert!(compiled(&shared, &demo).is_some());
+    assert!(compiled(&home.join("a/.weir/cache/plugins"), &demo).is_none());
+    let told = check_in(home, "b");
+    assert!(!told.contains("compiling"), "{told}");
+    let key = home.join(".local/state/weir/plugin-cache.key");
+    let mode = std::fs::metadata(key).expect("a key").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // Another gateway's configuration is imported without a compilation, too.
+    let litellm = "model_list:\n  - model_name: m\n    litellm_params:\n      model: openai/gpt-5\n      \
+                   api_key: os.environ/KEY\n";
+    std::fs::write(home.join("b/config.yaml"), litellm).expect("it can be written");
+    let folder = home.join("b");
+    let imported = weir(&folder)
+        .env("HOME", home)
+        .args(["import", "litellm", "config.yaml"])
+        .output()
+        .expect("weir runs");
+    let told = text(&imported.stderr);
+    assert!(
+        imported.status.success() && !told.contains("compiling"),
+        "{told}"
+    );
+}
+
+/// The code of the other plugins is in `data_dir`, so that only one is compiled.
+#[test]
+fn a_shared_folder_that_others_can_change_is_not_used() {
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 5] = [
+        ("a group may write to it", |folder| {
+            let mode = std::fs::Permissions::from_mode(0o770);
+            std::fs::set_permissions(folder, mode).expect("its owner may");
+        }),
+        ("it is a link", |folder| {
+            let elsewhere = folder.with_file_name("elsewhere");
+            std::fs::rename(folder, &elsewhere).expect("it can be moved");
+            std::os::unix::fs::symlink(&elsewhere, folder).expect("a link");
+        }),
+        ("its key can be read by others", |folder| {
+            let key = folder.join("../../../.local/state/weir/plugin-cache.key");
+            let mode = std::fs::Permissions::from_mode(0o644);
+            std::fs::set_permissions(key, mode).expect("its owner may");
+        }),
+        ("a group may write to the folder of its key", |folder| {
+            let keys = folder.join("../../../.local/state/weir");
+            let mode = std::fs::Permissions::from_mode(0o770);
+            std::fs::set_permissions(keys, mode).expect("its owner may");
+        }),
+        ("another user owns it", |folder| {
+            std::os::unix::fs::chown(folder, Some(65_534), None).expect("root may");
+        }),
+    ];
+    for (harm, inflict) in harms {
+        if harm.starts_with("another user") && !rustix::process::geteuid().is_root() {
+            continue;
+        }
+        let (home, demo) = home_without_compiled_demo();
+        let data = home.path().join("a/.weir");
+        share_compiled_plugins(&data);
+        std::fs::remove_file(data.join("cache/plugins")).expect("it is a link");
+        copy_compiled_plugins(&data, &demo);
+        let shared = home.path().join(".cache/weir/bundled");
+        inflict(&shared);
+        let told = check_in(home.path(), "a");
+        assert!(told.contains("compiling 1 plugin, once"), "{harm}: {told}");
+        assert!(compiled(&shared, &demo).is_none(), "{harm}");
+        assert!(
+            compiled(&data.join("cache/plugins"), &demo).is_some(),
+            "{harm}"
+        );
+    }
+}
+
+#[test]
+fn a_shared_file_that_is_no_compiled_code_is_replaced() {
+    let (home, demo) = home_without_compiled_demo();
+    let home = home.path();
+    check_in(home, "a");
+    let file = compiled(&home.join(".cache/weir/bundled"), &demo).expect("compiled code");
+    let good = std::fs::read(&file).expect("it is a file");
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 4] = [
+        ("its tag does not match", |file| {
+            std::fs::write(file, "x".repeat(10_000)).expect("it can be written");
+        }),
+        // The code itself is genuine.
+        ("it is a link", |file| {
+            let elsewhere = file.with_file_name("elsewhere");
+            std::fs::rename(file, &elsewhere).expect("it can be moved");
+            std::os::unix::fs::symlink(&elsewhere, file).expect("a link");
+        }),
+        ("it is an endless device", |file| {
+            std::fs::remove_file(file).expect("it is there");
+            std::os::unix::fs::symlink("/dev/zero", file).expect("a link");
+        }),
+        ("it is a pipe without a writer", |file| {
+            std::fs::remove_file(file).expect("it is there");
+            let made = Command::new("mkfifo").arg(file).status();
+            assert!(made.expect("mkfifo runs").success());
+        }),
+    ];
+    for (harm, inflict) in harms {
+        inflict(&file);
+        check_in(home, "b");
+        let metadata = std::fs::symlink_metadata(&file).expect("it is there");
+        assert!(metadata.is_file(), "{harm}");
+        assert!(std::fs::read(&file).expect("a file") == good, "{harm}");
+    }
 }
 
 /// A stop at that time need not wait for the compiler.

@@ -1,12 +1,14 @@
 //! Guests that misbehave: each ends as a typed error of its own request, and the next one is served.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use http::Method;
 use serde_json::{Value, json};
 use tests::sandbox::{load, sandbox};
 use tests::scripts::{block, end, finish, start, text};
-use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, guests};
+use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, guests, weir_program};
 use weir_sandbox::adapter::ProviderWorld;
 use weir_sandbox::compiler::{CompileError, CompileLimits, Compiler};
 use weir_sandbox::loading::{self, UploadedComponent};
@@ -625,6 +627,44 @@ async fn w19_without_a_child_nothing_from_elsewhere_is_compiled() {
     assert!(
         matches!(code, Err(LoadError::Compile(CompileError::NotRun(_)))),
         "it was compiled elsewhere"
+    );
+}
+
+/// A compiler that runs a script, with this limit.
+fn scripted_compiler(folder: &Path, script: &str, timeout_ms: u64) -> Compiler {
+    let program = folder.join("compiler");
+    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("it can be written");
+    let executable = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(&program, executable).expect("its owner may");
+    let limits = CompileLimits {
+        timeout_ms: timeout_ms.try_into().expect("not zero"),
+        ..CompileLimits::default()
+    };
+    Compiler::with_program(program, limits)
+}
+
+/// As on a machine where other processes have the processors.
+#[tokio::test]
+async fn a_compilation_that_waits_for_a_processor_is_within_its_limit() {
+    let (sandbox, folder) = (sandbox(4), tempfile::tempdir().expect("a folder"));
+    let weir = weir_program();
+    let script = format!("sleep 2\nexec {} \"$@\"", weir.display());
+    let compiler = scripted_compiler(folder.path(), &script, 1_000);
+    let component = UploadedComponent::new(guests::wat_guest("healthy").into()).await;
+    let code = loading::arrived_code(sandbox.engine(), &compiler, None, &component).await;
+    let code = code.unwrap_or_else(|error| panic!("{error}"));
+    assert!(code.is_of::<ProviderWorld>(sandbox.engine()));
+}
+
+#[tokio::test]
+async fn a_compiler_that_hangs_is_ended_by_the_clock() {
+    let (sandbox, folder) = (sandbox(4), tempfile::tempdir().expect("a folder"));
+    let compiler = scripted_compiler(folder.path(), "exec sleep 1000", 100);
+    let component = UploadedComponent::new(guests::wat_guest("healthy").into()).await;
+    let code = loading::arrived_code(sandbox.engine(), &compiler, None, &component).await;
+    assert!(
+        matches!(code, Err(LoadError::Compile(CompileError::TooLong(_)))),
+        "it was not ended"
     );
 }
 

@@ -501,6 +501,7 @@ impl Builder {
             &self.plugins,
             clock,
             compiler,
+            None,
             &progress,
         ))
         .await?;
@@ -636,10 +637,17 @@ const COMPILED_PLUGINS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/t
 
 /// Copies the compiled code of earlier tests into a gateway's own folder, except one component's.
 pub fn copy_compiled_plugins(data: &Path, except: &Digest) {
-    let own = data.join("cache/plugins");
-    for folder in [data, &data.join("cache"), &own] {
-        create_private_folder(folder).expect("the folder can be written");
-    }
+    copy_compiled(&data.join("cache/plugins"), except);
+}
+
+/// Copies the compiled plugins of other tests to the cache that a user's gateways and commands share, except one.
+pub fn copy_compiled_plugins_for_user(home: &Path, except: &Digest) {
+    copy_compiled(&home.join(".cache/weir/bundled"), except);
+    write_cache_key(&home.join(".local/state/weir"), "plugin-cache.key");
+}
+
+fn copy_compiled(own: &Path, except: &Digest) {
+    create_private_folder(own).expect("the folder can be written");
     let except = except.to_string();
     for file in std::fs::read_dir(COMPILED_PLUGINS).expect("some are compiled") {
         let file = file.expect("it can be read").path();
@@ -673,7 +681,12 @@ fn share_compiled(cache: &Path, keys: &Path, key: &str) {
     if !link.exists() {
         std::os::unix::fs::symlink(&shared, link).expect("a link can be made");
     }
-    let key = keys.join(key);
+    write_cache_key(keys, key);
+}
+
+fn write_cache_key(keys: &Path, name: &str) {
+    create_private_folder(keys).expect("the folder can be written");
+    let key = keys.join(name);
     std::fs::write(&key, [7; 32]).expect("the folder can be written");
     let owner_only = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(&key, owner_only).expect("its owner may");

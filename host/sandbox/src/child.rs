@@ -3,16 +3,20 @@
 //! A child has its own limits on memory and processor time, a lower priority, and an empty environment. It reads its
 //! standard input and writes its result to its standard output.
 //!
+//! A limit of processor time bounds the work: on a busy machine, the clock says little about it. The clock only catches a child
+//! that hangs.
+//!
 //! **Invariant:** a child ends with the future that waits for it: the drop kills it. If its parent dies, its limit of
 //! processor time and the end of its pipes end it.
 
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, nice, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
@@ -52,13 +56,13 @@ pub enum ChildError {
     /// The child rejects its input, with this reason.
     #[error("{0}")]
     Refused(String),
-    /// The work took too long.
+    /// The work took too much processor time, or too long by the clock.
     #[error("it took too long")]
     TooLong,
     /// The result is too large.
     #[error("its result is too large")]
     TooLarge,
-    /// The child died, most likely from lack of memory or of processor time.
+    /// The child died, most likely from lack of memory.
     #[error("it ended with {0}")]
     Died(ExitStatus),
     /// The child did not start, or cannot work.
@@ -129,6 +133,7 @@ impl ChildWork<'_> {
             Some(0) if !result.is_empty() => Ok(result),
             Some(REFUSED) => Err(ChildError::Refused(complaint())),
             Some(UNABLE) => Err(ChildError::NotRun(complaint())),
+            None if status.signal() == Some(Signal::XCPU.as_raw()) => Err(ChildError::TooLong),
             _ => Err(ChildError::Died(status)),
         }
     }
@@ -160,20 +165,23 @@ pub fn work(
 fn limit_self(memory_mib: u64, cpu_seconds: u64) -> std::io::Result<()> {
     // If the kernel kills a process for lack of memory, it must not be the gateway.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
-    let limit = |resource, number: u64| {
+    let limit = |resource, current: u64, maximum: u64| {
         // The inherited limit may be lower, and cannot be raised.
         let inherited = getrlimit(resource).maximum;
-        let number = Some(inherited.map_or(number, |inherited| inherited.min(number)));
+        let at_most = |number| Some(inherited.map_or(number, |inherited| inherited.min(number)));
         let limits = Rlimit {
-            current: number,
-            maximum: number,
+            current: at_most(current),
+            maximum: at_most(maximum),
         };
         setrlimit(resource, limits)
     };
-    limit(Resource::As, memory_mib.saturating_mul(1 << 20))?;
-    limit(Resource::Cpu, cpu_seconds.max(1))?;
-    limit(Resource::Core, 0)?;
-    limit(Resource::Fsize, 0)?;
+    let memory = memory_mib.saturating_mul(1 << 20);
+    limit(Resource::As, memory, memory)?;
+    // At the lower limit, a signal names the reason of the end.
+    let cpu_seconds = cpu_seconds.max(1);
+    limit(Resource::Cpu, cpu_seconds, cpu_seconds.saturating_add(1))?;
+    limit(Resource::Core, 0, 0)?;
+    limit(Resource::Fsize, 0, 0)?;
     nice(NICENESS)?;
     Ok(())
 }

@@ -5,20 +5,27 @@
 //! is deserialized before the HMAC matches. The key lives outside the cache folder: write access to the folder is not
 //! enough to sign.
 //!
+//! A file is read only if it is a regular file of a plausible size: a link, a pipe or a device in the folder is no code.
+//!
 //! The cache is optional. If a file is missing, truncated, tampered with or from another version, weir compiles anew
 //! and replaces the file; a read-only folder costs only start-up time.
 //!
 //! Each load touches its file, and a start removes files that were not touched for [`UNUSED_FOR`]. Gateways of
 //! several versions may share a folder; the worst effect of one on another is a second compilation.
 
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use hmac::{Hmac, Mac};
+use rustix::fs::OFlags;
 use sha2::Sha256;
 use wasmtime::component::Component;
-use weir_storage::secrets::SecretKey;
+use weir_storage::secrets::{SecretKey, create_private_folder};
 
+use crate::compiler::CODE_BYTES;
 use crate::digest::Digest;
 use crate::engine::Engine;
 
@@ -42,10 +49,23 @@ impl CodeCache {
         Self { folder, key }
     }
 
+    /// Uses folders in the home of this process's user: one for code, another for the key. They may be missing, but neither
+    /// they nor the nearest folder above them may be a link, be another user's, or be writable by others.
+    ///
+    /// # Errors
+    ///
+    /// The folder that is refused, or cannot be created.
+    pub fn of_user(folder: PathBuf, keys: &Path) -> anyhow::Result<Self> {
+        own_folder(&folder)?;
+        own_folder(keys)?;
+        let key = SecretKey::load_or_create(&keys.join("plugin-cache.key"))?;
+        Ok(Self::new(folder, key))
+    }
+
     /// Returns the compiled component, if it exists and its tag matches.
     pub(crate) fn load(&self, engine: &Engine, digest: &Digest) -> Option<Component> {
         let path = self.path(engine, digest);
-        let file = std::fs::read(&path).ok()?;
+        let file = read_regular(&path)?;
         let (tag, code) = file.split_at_checked(TAG_BYTES)?;
         if self.mac(engine, digest, code).verify_slice(tag).is_err() {
             tracing::warn!(file = %path.display(), "compiled code does not match its tag; compiling anew");
@@ -118,6 +138,45 @@ impl CodeCache {
         self.folder
             .join(format!("{digest}-{:016x}.cwasm", engine.compatibility()))
     }
+}
+
+/// Reads a file that may be compiled code.
+fn read_regular(path: &Path) -> Option<Vec<u8>> {
+    // Without NONBLOCK, the open of a pipe would wait for a writer.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).ok()?;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(flags).open(path).ok()?;
+    let metadata = file.metadata().ok()?;
+    let max_bytes = CODE_BYTES + TAG_BYTES as u64;
+    if !metadata.is_file() || metadata.len() > max_bytes {
+        tracing::warn!(file = %path.display(), "this is not compiled code; compiling anew");
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).ok()?);
+    File::take(file, max_bytes).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Creates a folder in a home unless it exists, and checks that others cannot change its contents.
+fn own_folder(folder: &Path) -> anyhow::Result<()> {
+    let nearest = folder
+        .ancestors()
+        .find(|ancestor| ancestor.symlink_metadata().is_ok());
+    // A folder of another user in a home, as under `sudo`, would be in the way of the home's owner.
+    for folder in nearest.iter().copied().chain([folder]) {
+        if folder.symlink_metadata().is_err() {
+            create_private_folder(folder)?;
+        }
+        let metadata = folder.symlink_metadata()?;
+        let is_own = metadata.uid() == rustix::process::geteuid().as_raw();
+        anyhow::ensure!(
+            metadata.is_dir() && is_own && metadata.mode() & 0o022 == 0,
+            "{} is a link, or other users own it or can write to it",
+            folder.display()
+        );
+    }
+    Ok(())
 }
 
 /// Returns the lifetime of a file by its name; `None` if this module cannot have written it.

@@ -22,16 +22,21 @@ use crate::limits::COMPONENT_BYTES;
 pub const COMMAND: &str = "compile-plugin";
 
 /// Maximum bytes of compiled code from a child.
-const CODE_BYTES: u64 = 128 << 20;
+pub(crate) const CODE_BYTES: u64 = 128 << 20;
 
 /// Threads of a child. Each takes address space, which is limited, so the number does not grow with the cores.
 const THREADS: u32 = 4;
+
+/// Ratio of the longest time by the clock to the processor time: a child that takes so long hangs, or has a machine where
+/// it gets a tenth of a core.
+const CLOCK_FACTOR: u32 = 10;
 
 /// Bounds on one compilation. Configured under `plugins.compile`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CompileLimits {
-    /// Milliseconds to compile a component. Default: 60,000.
+    /// Milliseconds of processor time to compile a component, in whole seconds, and a tenth of the longest time by the clock.
+    /// Default: 120,000.
     pub timeout_ms: NonZeroU64,
     /// MiB of address space to compile a component. Default: 4,096.
     pub memory_mib: NonZeroU64,
@@ -40,7 +45,7 @@ pub struct CompileLimits {
 impl Default for CompileLimits {
     fn default() -> Self {
         Self {
-            timeout_ms: const { NonZeroU64::new(60_000).unwrap() },
+            timeout_ms: const { NonZeroU64::new(120_000).unwrap() },
             memory_mib: const { NonZeroU64::new(4_096).unwrap() },
         }
     }
@@ -60,7 +65,10 @@ pub enum CompileError {
     #[error("{0}")]
     Refused(String),
     /// The compilation took too long.
-    #[error("the compilation took more than {} s (`plugins.compile.timeout_ms`)", .0.as_secs_f64())]
+    #[error(
+        "the compilation took more than {} s of processor time (`plugins.compile.timeout_ms`)",
+        .0.as_secs_f64()
+    )]
     TooLong(Duration),
     /// The child died, most likely from lack of memory.
     #[error(
@@ -83,7 +91,7 @@ impl Compiler {
         Self { program, limits }
     }
 
-    /// Returns the time limit of one compilation.
+    /// Returns the limit of processor time of one compilation.
     pub fn timeout(&self) -> Duration {
         Duration::from_millis(self.limits.timeout_ms.get())
     }
@@ -102,7 +110,7 @@ impl Compiler {
             environment: &[("RAYON_NUM_THREADS", &THREADS.to_string())],
             input: vec![Bytes::copy_from_slice(component)],
             output_bytes: CODE_BYTES,
-            timeout: self.timeout(),
+            timeout: self.timeout().saturating_mul(CLOCK_FACTOR),
         };
         work.run(&self.program).await.map_err(|error| match error {
             ChildError::Refused(why) => CompileError::Refused(why),
@@ -118,9 +126,7 @@ impl Compiler {
 
 /// Runs the child: reads a component from standard input, writes compiled code to standard output.
 pub fn run_in_child(memory_mib: u64, seconds: u64) -> ExitCode {
-    // Limit on all threads together, for a child whose parent no longer enforces the timeout.
-    let cpu_seconds = seconds.saturating_mul(THREADS.into());
-    child::work(memory_mib, cpu_seconds, compile_input)
+    child::work(memory_mib, seconds, compile_input)
 }
 
 fn compile_input() -> std::io::Result<Result<Vec<u8>, String>> {

@@ -20,6 +20,8 @@ pub struct Loader {
     tools: Sandbox<ToolWorld>,
     filters: Sandbox<FilterWorld>,
     pub(super) cache: Option<Arc<CodeCache>>,
+    /// The cache for bundled components; by default, `cache`.
+    own_cache: Option<Arc<CodeCache>>,
     pub(super) compiler: Compiler,
     limits: GuestLimits,
 }
@@ -47,12 +49,34 @@ impl Loader {
             tools: Sandbox::new(engine)?,
             filters: Sandbox::new(engine)?,
             cache,
+            own_cache: None,
             compiler,
             limits,
         })
     }
 
-    /// Returns whether a component's compiled code is cached.
+    /// Keeps the code of bundled components in this cache, which other gateways of this user share. Other components stay
+    /// out of it.
+    pub fn with_shared_cache(self, own_cache: Option<Arc<CodeCache>>) -> Self {
+        Self { own_cache, ..self }
+    }
+
+    /// Returns whether a bundled component's compiled code is cached.
+    pub(super) fn is_own_compiled(&self, digest: &Digest) -> bool {
+        let cache = self.cache_of_own(digest);
+        cache.is_some_and(|cache| cache.contains(self.engine(), digest))
+    }
+
+    /// Returns the cache for a bundled component: that of this gateway if it has the code, from an earlier version of weir, and
+    /// else the shared one.
+    fn cache_of_own(&self, digest: &Digest) -> Option<&Arc<CodeCache>> {
+        let shared = self.own_cache.as_ref();
+        let has_code = |cache: &&Arc<CodeCache>| cache.contains(self.engine(), digest);
+        let cache = self.cache.as_ref();
+        cache.filter(has_code).or(shared).or(cache)
+    }
+
+    /// Returns whether an uploaded component's compiled code is cached.
     pub fn is_compiled(&self, digest: &Digest) -> bool {
         let cache = self.cache.as_ref();
         cache.is_some_and(|cache| cache.contains(self.engine(), digest))
@@ -68,10 +92,8 @@ impl Loader {
         name: &str,
         own: UploadedComponent,
     ) -> Result<LoadedComponent, LoadError> {
-        let Self {
-            cache, compiler, ..
-        } = self;
-        let code = loading::own_code(self.engine(), compiler, cache.as_ref(), &own).await?;
+        let cache = self.cache_of_own(&own.digest);
+        let code = loading::own_code(self.engine(), &self.compiler, cache, &own).await?;
         self.finish(name, code).await
     }
 

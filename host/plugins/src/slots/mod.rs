@@ -188,7 +188,7 @@ impl Plugins {
             };
             arrived.push((name.clone(), UploadedComponent::new(bytes).await));
         }
-        let is_new = |own: &UploadedComponent| !loader.is_compiled(&own.digest);
+        let is_new = |own: &UploadedComponent| !loader.is_own_compiled(&own.digest);
         progress.begin(arrived.iter().filter(|(_, own)| is_new(own)).count());
         // A child with threads of its own may compile each.
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);

@@ -82,6 +82,7 @@ impl PreparedParts {
         bundled: &[BundledComponent],
         clock: &Clock,
         compiler: Compiler,
+        shared_code: Option<CodeCache>,
         progress: &CompileProgress,
     ) -> anyhow::Result<Self> {
         create_private_folder(&config.data_dir)?;
@@ -150,7 +151,7 @@ impl PreparedParts {
         };
         Ok(Self {
             file_reader: FileReader::new(compiler.program().to_owned()),
-            plugins: load_plugins(config, bundled, compiler, progress).await?,
+            plugins: load_plugins(config, bundled, compiler, shared_code, progress).await?,
             key_peppers,
             sealing_keys,
             verifiers,
@@ -215,11 +216,12 @@ fn reserved_guests(config: &Config) -> u32 {
     needed_guests(config).max(with_more_filters.min(RESERVED_GUESTS))
 }
 
-/// Loads the bundled plugins, with compiled code from the data folder if it exists.
+/// Loads the bundled plugins, with compiled code from the shared cache or the data folder if it exists.
 async fn load_plugins(
     config: &Config,
     bundled: &[BundledComponent],
     compiler: Compiler,
+    shared_code: Option<CodeCache>,
     progress: &CompileProgress,
 ) -> anyhow::Result<Plugins> {
     let cache = Arc::new(CodeCache::new(
@@ -231,13 +233,17 @@ async fn load_plugins(
         memory_bytes: config.plugins.all_memory_bytes(),
     })?;
     let limits = config.plugins.limits.clone();
-    let loader = Loader::new(&engine, Some(cache.clone()), compiler, limits)?;
+    let shared_code = shared_code.map(Arc::new);
+    let loader = Loader::new(&engine, Some(cache.clone()), compiler, limits)?
+        .with_shared_cache(shared_code.clone());
     let trust = config.trust();
     let plugins = Plugins::load(loader, trust, bundled, progress)
         .await
         .map_err(|(name, error)| {
             anyhow!(error).context(format!("cannot load the plugin {name:?}"))
         })?;
-    cache.remove_unused(SystemTime::now());
+    for cache in [Some(cache), shared_code].into_iter().flatten() {
+        cache.remove_unused(SystemTime::now());
+    }
     Ok(plugins)
 }

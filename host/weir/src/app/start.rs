@@ -16,6 +16,7 @@ use weir_plugins::Plugins;
 use weir_plugins::bundled::BundledComponent;
 use weir_plugins::oversight::Oversight;
 use weir_plugins::progress::CompileProgress;
+use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::compiler::Compiler;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::expiring::ExpiringValues;
@@ -96,10 +97,12 @@ impl App {
     pub async fn start(
         config: Config,
         bundled: &[BundledComponent],
+        shared_code: Option<CodeCache>,
         progress: &CompileProgress,
     ) -> anyhow::Result<Self> {
         let compiler = Compiler::new(config.plugins.compile.clone());
-        Self::start_with(config, bundled, Clock::System, compiler, progress).await
+        let clock = Clock::System;
+        Self::start_with(config, bundled, clock, compiler, shared_code, progress).await
     }
 
     /// Does the same with another clock, and with a compiler that may be another program.
@@ -108,13 +111,14 @@ impl App {
         bundled: &[BundledComponent],
         clock: Clock,
         compiler: Compiler,
+        shared_code: Option<CodeCache>,
         progress: &CompileProgress,
     ) -> anyhow::Result<Self> {
         create_private_folder(&config.data_dir)?;
         let serving = database::lock_for_serving(&config.database_url())?;
         // Errors of the configuration are reported immediately, independent of the stores.
         let (prepared, core) = tokio::try_join!(
-            PreparedParts::of(&config, bundled, &clock, compiler, progress),
+            PreparedParts::of(&config, bundled, &clock, compiler, shared_code, progress),
             open_stores(&config, clock.clone()),
         )?;
         let layers = compare_with_stores(&config, &prepared, &core).await?;

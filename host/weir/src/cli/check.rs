@@ -17,6 +17,7 @@ use crate::catalog::layer::Layer;
 use crate::catalog::listing::{CatalogDifference, CatalogListing};
 use crate::catalog::{Catalog, MissingPart, OmittedProvider};
 use crate::cli::bundle::bundle;
+use crate::cli::user_folder::shared_code;
 use crate::config::Config;
 use weir_payments::settings::ProcessorName;
 use weir_payments::stripe::PORTAL_ADVICE;
@@ -53,6 +54,7 @@ pub(super) async fn run(
         &bundle().plugins(),
         &Clock::System,
         compiler,
+        shared_code(),
         &progress(),
     )
     .await?;

@@ -30,6 +30,7 @@ use weir_plugins::progress::CompileProgress;
 use crate::admin::gateway::GatewayAddress;
 use crate::app::{App, open_core};
 use crate::cli::bundle::bundle;
+use crate::cli::user_folder::shared_code;
 use crate::config::Config;
 use crate::identity::admin::LocalPeer;
 use crate::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
@@ -485,7 +486,8 @@ impl InProcessGateway {
             }
             RequiredParts::Plugins => {
                 config.check_mode()?;
-                let app = App::start(config.clone(), &bundle().plugins(), &progress()).await?;
+                let plugins = bundle().plugins();
+                let app = App::start(config.clone(), &plugins, shared_code(), &progress()).await?;
                 Ok(Self {
                     routes: router::local(app.clone()),
                     running: LocalGateway::App(app),

@@ -21,6 +21,7 @@ use self::terms::KnownModels;
 use self::yaml::Node;
 use super::bundle::bundle;
 use super::connection::progress;
+use super::user_folder::shared_code;
 use crate::app::{self, PreparedParts};
 use crate::catalog::import;
 use crate::config::Config;
@@ -156,6 +157,7 @@ async fn check(toml: &str) -> anyhow::Result<()> {
         &bundle().plugins(),
         &Clock::System,
         Compiler::new(config.plugins.compile.clone()),
+        shared_code(),
         &progress(),
     )
     .await?;

@@ -132,7 +132,7 @@ enum WeirCommand {
     CompilePlugin {
         /// MiB of address space.
         memory_mib: u64,
-        /// CPU seconds for each compiler thread.
+        /// Seconds of processor time of all threads together.
         seconds: u64,
     },
     /// Reads the lengths of files from standard input; `weir serve` runs this command.

@@ -24,6 +24,7 @@ use weir_storage::database;
 
 use crate::admin::users;
 use crate::cli::bundle::bundle;
+use crate::cli::user_folder::shared_code;
 use crate::identity::{self, DEVELOPMENT_USER};
 use crate::listen_address::ListenAddress;
 use crate::plugins::{PluginParts, watch};
@@ -114,7 +115,7 @@ pub(super) async fn run(
     }
     let progress = CompileProgress::telling(|line| tracing::info!("{line}"));
     let plugins = bundle().plugins();
-    let start = App::start(config.clone(), &plugins, &progress);
+    let start = App::start(config.clone(), &plugins, shared_code(), &progress);
     let start = starting::answer_until(start, bound.public.as_ref(), &config, &progress);
     let app = tokio::select! {
         app = start => app?,

@@ -224,6 +224,14 @@ impl Postgres {
             .output()
             .expect("pg_basebackup runs");
         assert!(made.status.success(), "pg_basebackup: {made:?}");
+        // It has the primary's settings, and waits for no standby of its own once it is promoted.
+        let settings = folder.0.join("data/postgresql.auto.conf");
+        let mut settings = fs::File::options()
+            .append(true)
+            .open(settings)
+            .expect("it is there");
+        let is_set = writeln!(settings, "synchronous_standby_names = ''");
+        is_set.expect("it can be written");
         Self::serve(folder, Durability::Fast)
     }
 
@@ -258,16 +266,32 @@ impl Postgres {
     pub async fn create_database(&self) -> SecretUrl {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        sqlx::any::install_default_drivers();
-        let mut connection = sqlx::AnyConnection::connect(self.url("postgres").expose())
-            .await
-            .expect("it answers");
-        connection
+        let mut operator = self.operator().await;
+        operator
             .execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}")))
             .await
             .expect("a database can be made");
-        connection.close().await.expect("it answers");
+        operator.close().await.expect("it answers");
         self.url(&name)
+    }
+
+    /// Runs a statement as an operator of the server.
+    pub async fn execute(&self, statement: &'static str) {
+        let mut operator = self.operator().await;
+        operator.execute(statement).await.expect("it is done");
+    }
+
+    /// Returns the number that a query of an operator of the server selects.
+    pub async fn count(&self, query: &'static str) -> i64 {
+        let mut operator = self.operator().await;
+        let count = sqlx::query_scalar(query).fetch_one(&mut operator).await;
+        count.expect("a number")
+    }
+
+    async fn operator(&self) -> sqlx::AnyConnection {
+        sqlx::any::install_default_drivers();
+        let connected = sqlx::AnyConnection::connect(self.url("postgres").expose()).await;
+        connected.expect("it answers")
     }
 
     fn url(&self, database: &str) -> SecretUrl {

@@ -19,6 +19,7 @@ mod decoders;
 mod disconnect;
 mod disk;
 mod drops;
+mod failover;
 mod frozen;
 mod http;
 mod kinds;
@@ -46,7 +47,7 @@ mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 43] = [
+const ROWS: [(&str, &str); 44] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -90,6 +91,10 @@ const ROWS: [(&str, &str); 43] = [
     (
         "L6",
         "PostgreSQL crashes 20 times under load: no charge is lost that a client was told of",
+    ),
+    (
+        "R1",
+        "PostgreSQL fails over under load, its primary killed, frozen, cut off and demoted: no charge is lost, and all is served again in 10 s",
     ),
     (
         "A3",
@@ -251,6 +256,7 @@ fn main() -> ExitCode {
             "L3" => cap_race::run(),
             "L4" => crash::run(),
             "L6" => postgres::run(),
+            "R1" => failover::run(),
             "A3" => lockout::run(),
             "L7" => redis::run(),
             "L8" => webhooks::run(),

@@ -6,6 +6,7 @@ use std::path::Path;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tests::payments::{Processor, event};
+use tests::source::{files, root};
 use tests::{Client, Gateway, Reply, Upstream, chat, patiently};
 use weir_ledger::Credits;
 use weir_plugins::component::Plugin;
@@ -175,6 +176,115 @@ async fn what_is_under_way_is_seen() {
         ),
         0.0
     );
+}
+
+/// Reads the labels of a series as Prometheus does; fails on a text that it would refuse.
+fn labels_of(series: &str) -> Vec<(String, String)> {
+    let mut labels = Vec::new();
+    let mut rest = series.strip_prefix('{').expect("a brace");
+    while !rest.starts_with('}') {
+        let (name, after) = rest.split_once("=\"").expect("a name");
+        let is_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+        assert!(name.chars().all(is_name), "{series}");
+        let (mut value, mut letters) = (String::new(), after.char_indices());
+        let end = loop {
+            match letters.next().expect("the value ends") {
+                (at, '"') => break at,
+                (_, '\\') => value.push(match letters.next().expect("an escape").1 {
+                    'n' => '\n',
+                    quoted @ ('"' | '\\') => quoted,
+                    other => panic!("Prometheus knows no \\{other}: {series}"),
+                }),
+                (_, letter) => value.push(letter),
+            }
+        };
+        labels.push((name.to_owned(), value));
+        rest = &after[end + 1..];
+        rest = rest.strip_prefix(',').unwrap_or(rest);
+    }
+    labels
+}
+
+#[tokio::test]
+async fn labels_are_escaped_so_that_a_quote_blinds_no_scrape() {
+    const ODD: &str = "a\"b\\c\nd";
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("odd"));
+    let gateway = Gateway::builder()
+        .provider("odd", "openai", Some(&upstream))
+        .model(&format!("{ODD:?}"), &["odd"])
+        .start()
+        .await;
+    assert_eq!(gateway.chat(ODD, "x").await.status, 200);
+    let escaped = "weir_credits_total{model=\"a\\\"b\\\\c\\nd\",provider=\"odd\"} ";
+    let metrics = until_counted(&gateway, escaped, 0.0).await;
+    let mut named = BTreeSet::new();
+    for line in metrics.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.find(['{', ' ']).expect("a value follows");
+        if line[name..].starts_with('{') {
+            for (label, value) in labels_of(&line[name..]) {
+                if value.contains(ODD) {
+                    named.insert(format!("{}:{label}", &line[..name]));
+                }
+            }
+        }
+    }
+    let expected = [
+        "weir_credits_total:model",
+        "weir_tokens_total:model",
+        "weir_upstream_breaker_open:upstream",
+        "weir_upstream_resting:upstream",
+    ];
+    assert_eq!(named, expected.map(str::to_owned).into());
+}
+
+/// `prometheus-client` does not escape texts.
+#[test]
+fn no_label_is_a_text_that_nothing_escapes() {
+    let mut structs = 0;
+    for path in files(&root().join("host"), "rs") {
+        let source = std::fs::read_to_string(&path).expect("text");
+        for part in source.split("EncodeLabelSet)]\n").skip(1) {
+            structs += 1;
+            let (_, fields) = part.split_once("{\n").expect("a struct");
+            let (fields, _) = fields.split_once("\n}").expect("it ends");
+            let fields = fields.lines().map(str::trim);
+            for field in fields.filter(|line| !line.starts_with("//")) {
+                let is_safe = [": LabelText,", ": &'static str,"];
+                assert!(
+                    is_safe.iter().any(|kind| field.ends_with(kind)),
+                    "{}: {field}",
+                    path.display()
+                );
+            }
+        }
+    }
+    assert!(structs > 10, "{structs}");
+}
+
+#[tokio::test]
+async fn series_of_a_removed_upstream_end_with_the_reload() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::builder()
+        .provider("stays", "openai", Some(&upstream))
+        .provider("goes", "openai", Some(&upstream))
+        .model("stays", &["stays"])
+        .model("goes", &["goes"])
+        .start()
+        .await;
+    let metrics = ["breaker_open", "resting"].map(|name| format!("weir_upstream_{name}"));
+    let before = scrape(&gateway).await;
+    let mut config = gateway.app().config.clone();
+    config.models.remove("goes");
+    config.providers.remove("goes");
+    gateway.app().take_up(config).await.expect("it fits");
+    let after = scrape(&gateway).await;
+    for metric in metrics {
+        let goes = format!("{metric}{{upstream=\"goes/goes\"}}");
+        assert!(before.contains(&goes), "{before}");
+        assert!(!after.contains(&goes), "{after}");
+        assert!(after.contains(&format!("{metric}{{upstream=\"stays/stays\"}}")));
+    }
 }
 
 /// Returns the names of metrics and of labels in a dashboard or a rule.

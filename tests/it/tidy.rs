@@ -76,6 +76,7 @@ const WALLS: [(&str, &[&str]); 14] = [
             "weir-outgoing",
             "weir-sandbox",
             "weir-storage",
+            "weir-telemetry",
         ],
     ),
     (

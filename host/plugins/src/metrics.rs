@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use weir_telemetry::LATENCY_BUCKETS_SECONDS;
+use weir_telemetry::label::LabelText;
 
 use crate::component::Plugin;
 use crate::counters::{ExchangeEnd, FilterEffects};
@@ -42,30 +43,30 @@ pub enum CanaryEnd {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PluginLabels {
-    slot: String,
-    digest: String,
+    slot: LabelText,
+    digest: LabelText,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ClampLabels {
-    slot: String,
-    digest: String,
+    slot: LabelText,
+    digest: LabelText,
     /// The model's id in the catalog.
-    model: String,
+    model: LabelText,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ExchangeLabels {
-    slot: String,
-    digest: String,
+    slot: LabelText,
+    digest: LabelText,
     /// `ok`, `error`, `fault` or `trap`.
     outcome: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FilterLabels {
-    slot: String,
-    digest: String,
+    slot: LabelText,
+    digest: LabelText,
     /// `refused`, `changed` or `stopped`.
     effect: &'static str,
 }
@@ -164,7 +165,7 @@ impl PluginMetrics {
         let labels = ClampLabels {
             slot,
             digest,
-            model: model.to_owned(),
+            model: model.into(),
         };
         self.clamps.get_or_create(&labels).inc();
         let usd = nano_usd as f64 / 1e9;
@@ -255,7 +256,7 @@ impl PluginMetrics {
 
 fn labels(plugin: &Plugin) -> PluginLabels {
     PluginLabels {
-        slot: plugin.slot().to_string(),
-        digest: plugin.digest().to_string(),
+        slot: plugin.slot().to_string().into(),
+        digest: plugin.digest().to_string().into(),
     }
 }

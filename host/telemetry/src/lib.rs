@@ -4,6 +4,7 @@
 
 pub mod export;
 mod format;
+pub mod label;
 pub mod lines;
 pub mod propagation;
 pub mod request_ids;

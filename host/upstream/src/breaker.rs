@@ -24,6 +24,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use weir_ledger::AccountId;
 use weir_storage::Cache;
+use weir_telemetry::label::LabelText;
 
 /// Failures in a row that open a breaker.
 const FAILURES: u32 = 5;
@@ -55,12 +56,14 @@ struct BreakersInner {
     breakers: Mutex<HashMap<Arc<str>, Breaker>>,
     open: Family<Labels, Gauge>,
     resting: Family<Labels, Gauge>,
+    /// The upstreams that the metrics name.
+    shown: Mutex<Vec<Arc<str>>>,
     cache: Cache,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
-    upstream: String,
+    upstream: LabelText,
 }
 
 /// The finding of an attempt about an upstream.
@@ -294,6 +297,7 @@ impl Breakers {
             breakers: Mutex::default(),
             open: Family::default(),
             resting: Family::default(),
+            shown: Mutex::default(),
             cache,
         }))
     }
@@ -320,12 +324,20 @@ impl Breakers {
         reading.unwrap_or_default()
     }
 
-    /// Sets the metrics of all upstreams.
+    /// Sets the metrics of all upstreams. Those of upstreams that a reload has removed go: an alert would stay for ever.
     pub fn show(&self, keys: &[Arc<str>]) {
+        let labels = |key: &Arc<str>| Labels {
+            upstream: (&**key).into(),
+        };
+        let mut shown = self.0.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in shown.iter().filter(|key| !keys.contains(key)) {
+            for family in [&self.0.open, &self.0.resting] {
+                family.remove(&labels(key));
+            }
+        }
+        *shown = keys.to_vec();
         for key in keys {
-            let labels = Labels {
-                upstream: key.to_string(),
-            };
+            let labels = labels(key);
             let status = self.reading(key).status;
             let is_open = matches!(status, BreakerStatus::Open | BreakerStatus::HalfOpen);
             let is_resting = status == BreakerStatus::Resting;
@@ -389,18 +401,12 @@ impl Breakers {
     }
 
     fn report(&self, key: &str, change: BreakerChange, by: &str) {
-        let labels = Labels {
-            upstream: key.to_owned(),
-        };
-        let gauge = self.0.open.get_or_create(&labels);
         match change {
             BreakerChange::Opened(pause) => {
-                gauge.set(1);
                 let seconds = pause.as_secs();
                 tracing::warn!(upstream = key, seconds, by, "an upstream's breaker opens");
             }
             BreakerChange::Closed => {
-                gauge.set(0);
                 tracing::info!(upstream = key, by, "an upstream's breaker closes");
             }
         }

@@ -4,6 +4,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
+use weir_telemetry::label::LabelText;
 
 /// The counters of remote MCP tools. Cheap to clone.
 #[derive(Clone, Default)]
@@ -14,12 +15,12 @@ pub struct McpMetrics {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct McpToolLabels {
-    tool: String,
+    tool: LabelText,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct McpCallLabels {
-    tool: String,
+    tool: LabelText,
     /// `ok`, `error` or `blocked`.
     outcome: &'static str,
 }
@@ -37,14 +38,14 @@ impl McpMetrics {
 
     /// Counts a call.
     pub fn call(&self, tool: &str, outcome: &'static str) {
-        let tool = tool.to_owned();
+        let tool = tool.into();
         let labels = McpCallLabels { tool, outcome };
         self.calls.get_or_create(&labels).inc();
     }
 
     /// Counts a change of a tool.
     pub fn tool_changed(&self, tool: &str) {
-        let tool = tool.to_owned();
+        let tool = tool.into();
         let labels = McpToolLabels { tool };
         self.tools_changed.get_or_create(&labels).inc();
     }

@@ -13,6 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 use weir_ledger::{Credits, TokenCounts};
 use weir_telemetry::LATENCY_BUCKETS_SECONDS;
+use weir_telemetry::label::LabelText;
 
 /// Counters of requests.
 pub struct RequestMetrics {
@@ -54,9 +55,9 @@ pub struct CompletedRequest<'a> {
 struct RequestLabels {
     method: &'static str,
     /// `none` without a route.
-    route: String,
+    route: LabelText,
     /// `hung_up` if the client had disconnected.
-    status: String,
+    status: LabelText,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -66,24 +67,24 @@ struct ErrorLabels {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RouteLabels {
-    route: String,
+    route: LabelText,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TraceLabels {
-    trace_id: String,
+    trace_id: LabelText,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ModelLabels {
-    model: String,
-    provider: String,
+    model: LabelText,
+    provider: LabelText,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TokenLabels {
-    model: String,
-    provider: String,
+    model: LabelText,
+    provider: LabelText,
     /// `input` or `output`.
     kind: &'static str,
 }
@@ -137,14 +138,14 @@ impl RequestMetrics {
     /// Counts a completed request.
     pub fn over(&self, over: &CompletedRequest<'_>) {
         let route = over.route.unwrap_or("none");
-        let status = match over.status {
-            Some(status) => status.as_str().to_owned(),
-            None => "hung_up".to_owned(),
+        let status = match &over.status {
+            Some(status) => status.as_str(),
+            None => "hung_up",
         };
         let labels = RequestLabels {
             method: method(over.method),
-            route: route.to_owned(),
-            status,
+            route: route.into(),
+            status: status.into(),
         };
         self.requests.get_or_create(&labels).inc();
         if let Some(code) = over.code {
@@ -157,7 +158,7 @@ impl RequestMetrics {
             self.failures.get_or_create(&route).inc();
         }
         let trace = over.trace_id.map(|trace_id| TraceLabels {
-            trace_id: trace_id.to_string(),
+            trace_id: trace_id.to_string().into(),
         });
         self.seconds
             .get_or_create(&route)
@@ -165,7 +166,8 @@ impl RequestMetrics {
         let (Some(model), Some((tokens, credits))) = (over.model, over.charged) else {
             return;
         };
-        let (model, provider) = (model.to_owned(), over.provider.unwrap_or("none").to_owned());
+        let model = LabelText::from(model);
+        let provider = LabelText::from(over.provider.unwrap_or("none"));
         for (kind, tokens) in [("input", tokens.input), ("output", tokens.output)] {
             let labels = TokenLabels {
                 model: model.clone(),

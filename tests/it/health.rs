@@ -12,7 +12,9 @@ use crate::cli::Served;
 #[tokio::test]
 async fn both_are_open_to_all() {
     let gateway = Gateway::start().await;
-    assert_eq!(gateway.stranger().get("/health").await.status, 200);
+    let health = gateway.stranger().get("/health").await;
+    assert_eq!(health.status, 200);
+    assert_eq!(health.json(), json!({ "status": "ok", "ready": true }));
     assert_eq!(
         gateway.stranger().get("/health/ready").await.json()["status"],
         "ready"
@@ -23,7 +25,9 @@ async fn both_are_open_to_all() {
 async fn a_gateway_without_its_database_is_alive_and_not_ready() {
     let gateway = Gateway::start().await;
     gateway.app().database.close().await;
-    assert_eq!(gateway.stranger().get("/health").await.status, 200);
+    let health = gateway.stranger().get("/health").await;
+    assert_eq!(health.status, 200);
+    assert_eq!(health.json(), json!({ "status": "ok", "ready": false }));
     gateway
         .stranger()
         .get("/health/ready")

@@ -12,13 +12,23 @@ use weir_plugins::slots::SlotComponents;
 
 use crate::app::App;
 
-/// `GET /health`: the process responds.
+/// Maximum time for which `/health` waits for the stores: it shows that the process responds, whatever they do.
+const READINESS_TIME: Duration = Duration::from_millis(250);
+
+/// `GET /health`: the process responds. `ready` is that of `/health/ready`, which a load balancer should check before it routes
+/// traffic; `/health` itself returns 200 as long as the process runs, so that nothing restarts it because of a store.
 #[utoipa::path(
     get, path = "/health", tag = "service",
     responses((status = 200, body = Health)),
 )]
-pub async fn get_health() -> Json<Value> {
-    Json(json!({ "status": "ok" }))
+pub async fn get_health(State(app): State<App>) -> Json<Value> {
+    let status = match app.draining.is_cancelled() {
+        true => "stopping",
+        false => "ok",
+    };
+    let readiness = tokio::time::timeout(READINESS_TIME, get_readiness(State(app))).await;
+    let is_ready = readiness.is_ok_and(|readiness| readiness.is_ok());
+    Json(json!({ "status": status, "ready": is_ready }))
 }
 
 /// `GET /health/ready`: the gateway can serve requests. It returns 503 while the gateway stops, a store is unavailable,
@@ -65,8 +75,10 @@ pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiErr
 /// The process responds.
 #[derive(Serialize, ToSchema)]
 pub struct Health {
-    /// `ok`.
+    /// `starting`, `ok` or `stopping`.
     pub status: String,
+    /// Whether the gateway can serve requests, as `/health/ready` says with the reason.
+    pub ready: bool,
 }
 
 /// The gateway is ready to serve requests.

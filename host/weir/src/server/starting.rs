@@ -1,7 +1,7 @@
 //! The public listener during startup, which is slow if plugins are compiled: it is bound immediately, so that a port
 //! conflict shows immediately, and load balancers see the reason for the delay.
 //!
-//! `/health` returns 200; `/health/ready` and all other paths return 503 with the reason and `Retry-After`. Each
+//! `/health` returns 200 with `"ready": false`; `/health/ready` and all other paths return 503 with the reason and `Retry-After`. Each
 //! connection ends with its response: the next one reaches the gateway itself. With the PROXY protocol, connections
 //! wait until then.
 
@@ -105,7 +105,7 @@ async fn serve(
 
 fn respond(path: &str, progress: &CompileProgress) -> Response {
     if path == "/health" {
-        return axum::Json(json!({ "status": "ok" })).into_response();
+        return axum::Json(json!({ "status": "starting", "ready": false })).into_response();
     }
     let why = progress.sentence();
     let why = why.unwrap_or_else(|| "weir loads plugins and opens its stores.".to_owned());

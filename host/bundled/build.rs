@@ -77,7 +77,8 @@ fn main() {
     let lists = DependencyLists::start(|| cargo(&root), &slots, TARGET, &out);
     let built = build_plugins(&root, plugins());
     let commit = find_commit(&root);
-    println!("cargo::rustc-env=WEIR_COMMIT={commit}");
+    // `cargo run` passes this variable to the program as well, which takes each `WEIR_` variable for a setting.
+    println!("cargo::rustc-env=BUNDLED_COMMIT={commit}");
     let sbom = lists.document(&root, &slots, &commit);
     let sbom = miniz_oxide::deflate::compress_to_vec(sbom.as_bytes(), 9);
     fs::write(out.join("sbom"), sbom).expect("the folder can be written");

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use serde_json::json;
 use tempfile::TempDir;
 use tests::gateway::{
     copy_compiled_plugins, copy_compiled_plugins_for_user, share_compiled_plugins,
@@ -330,10 +331,13 @@ async fn a_gateway_that_compiles_its_plugins_says_so_at_its_port() {
         loop {
             let health = client.get("/health").await;
             assert_eq!(health.status, 200, "{}", health.text());
+            let health = health.json();
             let ready = client.get("/health/ready").await;
             match ready.status.as_u16() {
                 200 => break,
                 _ => {
+                    let starting = json!({ "status": "starting", "ready": false });
+                    assert_eq!(health, starting);
                     assert!(ready.headers.contains_key("retry-after"));
                     let error = ready.error(503, "NOT_READY");
                     waited.push(error["message"].as_str().expect("a text").to_owned());
@@ -496,6 +500,77 @@ fn a_shared_file_that_is_no_compiled_code_is_replaced() {
         assert!(metadata.is_file(), "{harm}");
         assert!(std::fs::read(&file).expect("a file") == good, "{harm}");
     }
+}
+
+/// `cargo run` passes what a build script sets to the program.
+#[test]
+fn no_build_script_sets_a_variable_that_looks_like_a_setting() {
+    for path in tests::source::files(&tests::source::root().join("host"), "rs") {
+        if path.ends_with("build.rs") {
+            let script = std::fs::read_to_string(&path).expect("text");
+            assert!(!script.contains("rustc-env=WEIR_"), "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn a_variable_that_names_no_setting_is_a_warning_once() {
+    let folder = folder_with_compiled_plugins();
+    let checked = weir(folder.path())
+        .env("WEIR_COMMIT", "unknown")
+        .args(["check", "--production"])
+        .output()
+        .expect("weir runs");
+    let told = text(&checked.stderr);
+    assert_eq!(
+        told.matches("WEIR_COMMIT names no setting").count(),
+        1,
+        "{told}"
+    );
+}
+
+/// A first start has no credentials, and one line says so. The commands that it prints run this program.
+#[tokio::test]
+async fn a_first_start_is_short_and_names_its_program() {
+    let served = Served::start();
+    let (log, program) = (served.log(), weir_program());
+    assert_eq!(log.matches("left out").count(), 1, "{log}");
+    let line = log.lines().find(|line| line.contains("left out"));
+    let line = line.expect("it is there");
+    assert!(line.contains("INFO") && line.len() < 500, "{line}");
+    for provider in ["anthropic", "gemini", "openai"] {
+        assert!(line.contains(provider), "{line}");
+    }
+    assert!(!log.contains("WARN"), "{log}");
+    let command = format!("\n  {} swarm run --url", program.display());
+    assert!(served.greeting.contains(&command), "{}", served.greeting);
+}
+
+#[tokio::test]
+async fn a_credential_that_is_too_short_is_named_as_such() {
+    let folder = folder_with_compiled_plugins();
+    let mut command = weir(folder.path());
+    command.env("OPENAI_API_KEY", "short");
+    let served = Served::start_as(command, folder, &[]);
+    let why = "its credential has fewer than";
+    let line = served.logged(|line| line.contains(why)).await;
+    assert!(line.contains("WARN") && line.contains("openai"), "{line}");
+    let answer = served.client().post("/chat", &tests::chat("gpt-5", "x"));
+    let error = answer.await.json();
+    let message = error["error"]["message"].as_str().expect("a text");
+    assert!(message.contains("OPENAI_API_KEY is set, but"), "{message}");
+    assert!(message.contains(why), "{message}");
+    assert!(!message.contains("Set the environment"), "{message}");
+    assert!(!message.contains("short\""), "{message}");
+    let checked = weir(served.folder())
+        .env("OPENAI_API_KEY", "short")
+        .arg("check")
+        .output();
+    let told = text(&checked.expect("weir runs").stdout);
+    assert!(
+        told.contains("provider openai is left out: its credential has fewer than"),
+        "{told}"
+    );
 }
 
 /// A stop at that time need not wait for the compiler.

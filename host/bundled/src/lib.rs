@@ -13,6 +13,6 @@ pub static BUNDLE: Bundle = Bundle {
     sdk: include!(concat!(env!("OUT_DIR"), "/sdk.rs")),
     requests: include!(concat!(env!("OUT_DIR"), "/requests.rs")),
     responses: include!(concat!(env!("OUT_DIR"), "/responses.rs")),
-    commit: env!("WEIR_COMMIT"),
+    commit: env!("BUNDLED_COMMIT"),
     sbom: include_bytes!(concat!(env!("OUT_DIR"), "/sbom")),
 };

@@ -244,6 +244,7 @@ impl Config {
     ///
     /// Errors name the setting and its source.
     pub fn load(file: Option<&Path>) -> anyhow::Result<Self> {
+        Self::warn_of_unknown_variables();
         Self::extract(Self::settings(file)?)
     }
 
@@ -273,21 +274,22 @@ impl Config {
         } else if named {
             anyhow::bail!("the file {} does not exist", file.display());
         }
-        let known = field_names::<Self>();
-        let environment = Env::prefixed("WEIR_")
-            .ignore(&["config", "log", "token_file"])
-            .filter(move |name| {
-                let top = name.as_str().split("__").next().unwrap_or_default();
-                let is_known = known.iter().any(|known| known.eq_ignore_ascii_case(top));
-                if !is_known {
-                    tracing::warn!(
-                        "the environment variable WEIR_{name} names no setting; ignored"
-                    );
-                }
-                is_known
-            })
-            .split("__");
-        Ok(settings.merge(environment))
+        let known = Self::variables().filter(|name| is_setting(name.as_str()));
+        Ok(settings.merge(known.split("__")))
+    }
+
+    /// Returns the environment variables that may name settings.
+    fn variables() -> Env {
+        Env::prefixed("WEIR_").ignore(&["config", "log", "token_file"])
+    }
+
+    fn warn_of_unknown_variables() {
+        for (name, _) in Self::variables().iter() {
+            if !is_setting(name.as_str()) {
+                let name = name.as_str().to_ascii_uppercase();
+                tracing::warn!("the environment variable WEIR_{name} names no setting; ignored");
+            }
+        }
     }
 
     /// Reads a configuration from text, without the environment.
@@ -731,6 +733,13 @@ fn default_catalog(settings: &Figment) -> anyhow::Result<Figment> {
 struct NamedModel {
     #[serde(default)]
     aliases: Vec<String>,
+}
+
+/// Returns whether a variable's name without `WEIR_` begins with a setting.
+fn is_setting(name: &str) -> bool {
+    let top = name.split("__").next().unwrap_or_default();
+    let known = field_names::<Config>();
+    known.iter().any(|known| known.eq_ignore_ascii_case(top))
 }
 
 /// Returns figment's error, with a setting's name as in the file.

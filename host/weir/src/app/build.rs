@@ -53,8 +53,23 @@ pub fn lines(problems: &[Problem]) -> String {
     lines.collect()
 }
 
-/// Logs the providers that are left out.
+/// Logs the providers that are left out; those without a credential in one line, because a first start has many.
 pub(super) fn report_left_out(catalog: &Catalog) {
+    let unset = catalog.left_out.iter();
+    let unset: Vec<_> = unset
+        .filter(|left_out| matches!(left_out.why, MissingPart::Unset(_)))
+        .collect();
+    if !unset.is_empty() {
+        let providers: Vec<_> = unset.iter().map(|left_out| &*left_out.provider).collect();
+        tracing::info!(
+            providers = providers.join(", "),
+            models = unset
+                .iter()
+                .map(|left_out| left_out.models.len())
+                .sum::<usize>(),
+            "left out: their environment variables are not set, and `weir check` names them"
+        );
+    }
     for OmittedProvider {
         provider,
         why,
@@ -63,7 +78,8 @@ pub(super) fn report_left_out(catalog: &Catalog) {
     {
         let models = models.join(", ");
         match why {
-            MissingPart::Unset(_) | MissingPart::Enabled => {
+            MissingPart::Unset(_) => {}
+            MissingPart::Enabled => {
                 tracing::info!(provider, models, "provider left out: {why}");
             }
             // Somebody has set it.

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
+use super::output::program;
+
 /// The development configuration: every setting that a first trial may need, as a comment.
 const DEVELOPMENT: &str = include_str!("init/weir.toml");
 
@@ -24,7 +26,7 @@ pub(super) struct InitArguments {
 
 pub(super) fn run(arguments: &InitArguments) -> anyhow::Result<()> {
     let InitArguments { file, production } = arguments;
-    let shown = file.display();
+    let (shown, weir) = (file.display(), program());
     let mut options = OpenOptions::new();
     let mut opened = match options.write(true).create_new(true).open(file) {
         Ok(opened) => opened,
@@ -40,11 +42,11 @@ pub(super) fn run(arguments: &InitArguments) -> anyhow::Result<()> {
     if *production {
         println!("Wrote {shown}. Put the secrets that it names into their files, then run:");
         println!(
-            "\n  weir --config {shown} check --production --probe\n  weir --config {shown} serve"
+            "\n  {weir} --config {shown} check --production --probe\n  {weir} --config {shown} serve"
         );
     } else {
         println!("Wrote {shown}: every line is a comment that shows the default. Start with:");
-        println!("\n  weir --config {shown} serve");
+        println!("\n  {weir} --config {shown} serve");
     }
     Ok(())
 }

@@ -33,6 +33,17 @@ impl Write for Stdout {
     }
 }
 
+/// Returns the command by which the user has started this program, for commands that are printed: a program that `cargo run`
+/// has started is not on the `PATH`.
+pub(super) fn program() -> String {
+    let name = std::env::args_os().next().unwrap_or_default();
+    match name.to_str() {
+        Some(name) if !name.is_empty() && !name.contains(char::is_whitespace) => name.to_owned(),
+        Some(name) if !name.is_empty() && !name.contains('\'') => format!("'{name}'"),
+        _ => "weir".to_owned(),
+    }
+}
+
 /// Prints to standard output.
 pub(super) fn print(text: Arguments<'_>) {
     let _ = Stdout.write_fmt(text);

@@ -16,6 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::development;
+use super::output::program;
 use crate::app::App;
 use crate::config::Config;
 use weir_ledger::{AccountId, Plan};
@@ -295,9 +296,10 @@ async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
          curl http://{address}/v1/chat/completions -H 'Authorization: Bearer {key}' \
          -H 'Content-Type: application/json' \
          -d '{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello, weir!\"}}]}}'\n\n  \
-         weir swarm run --url http://{address} --template 'Content Pipeline'\n\n  \
+         {program} swarm run --url http://{address} --template 'Content Pipeline'\n\n  \
          http://{address}/console\n\n",
         key = key.expose(),
+        program = program(),
     ));
     Ok(())
 }

@@ -1,5 +1,4 @@
-"""Compares the objects of the Helm chart with those of the kustomization. Helm 4 itself renders the chart: the package
-helm-python-sdk has it as a library. Usage: chart.py DEPLOY"""
+"""Compares the objects of the Helm chart with those of the kustomization. Usage: chart.py DEPLOY"""
 
 import copy
 import hashlib
@@ -7,54 +6,16 @@ import pathlib
 import sys
 
 import helm_python as helm
-import yaml
+
+from objects import deployment, kustomized, rendered as rendered_from
 
 DEPLOY = pathlib.Path(sys.argv[1])
 CHART = DEPLOY / "helm/weir"
 TOML = (DEPLOY / "weir.toml").read_text()
 
 
-def kustomized():
-    """The objects that `kubectl apply -k` creates, but for the secret, and for the hash in the name of the generated
-    configuration. The chart expects both the namespace and the secret."""
-    kustomization = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())
-    assert set(kustomization) == {
-        "apiVersion", "kind", "namespace", "resources", "configMapGenerator", "secretGenerator",
-    }, "teach this script the new parts of the kustomization"
-    [generated] = kustomization["configMapGenerator"]
-    assert generated == {"name": "weir", "files": ["weir.toml"]}
-    assert [secret["name"] for secret in kustomization["secretGenerator"]] == ["weir"]
-    objects = [{
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "weir"},
-        "data": {"weir.toml": TOML},
-    }]
-    for resource in kustomization["resources"]:
-        objects += yaml.safe_load_all((DEPLOY / resource).read_text())
-    objects = [item for item in objects if item["kind"] != "Namespace"]
-    for item in objects:
-        item["metadata"]["namespace"] = kustomization["namespace"]
-    return by_name(objects)
-
-
-def by_name(objects):
-    named = {(item["kind"], item["metadata"]["name"]): item for item in objects}
-    assert len(named) == len(objects)
-    return named
-
-
-def rendered(values=None, name="weir", namespace="weir"):
-    with helm.Chart.load(str(CHART)) as chart:
-        files = chart.render(values or {}, name=name, namespace=namespace)
-    notes = files.pop("weir/templates/NOTES.txt")
-    objects = [item for file in files.values() for item in yaml.safe_load_all(file) if item]
-    return by_name(objects), notes
-
-
-def deployment(objects):
-    [found] = [item for (kind, _), item in objects.items() if kind == "Deployment"]
-    return found
+def rendered(values=None, **names):
+    return rendered_from(CHART, values, **names)
 
 
 def refused(values, part):
@@ -71,7 +32,7 @@ assert not linted["errors"], linted
 assert all("icon" in message["error"] for message in linted["messages"]), linted
 
 objects, notes = rendered()
-expected = kustomized()
+expected = kustomized(DEPLOY)
 annotations = deployment(objects)["spec"]["template"]["metadata"].pop("annotations")
 assert annotations == {"checksum/configuration": hashlib.sha256(TOML.encode()).hexdigest()}
 assert objects == expected, f"{objects}\n\n{expected}"

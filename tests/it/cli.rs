@@ -306,7 +306,7 @@ async fn a_gateway_that_compiles_its_plugins_says_so_at_its_port() {
     share_compiled_plugins(&folder.path().join(".weir"));
     let plugins = folder.path().join(".weir/cache/plugins");
     std::fs::remove_file(&plugins).expect("it is a link");
-    copy_compiled_plugins(&folder.path().join(".weir"), &demo);
+    copy_compiled_plugins(&folder.path().join(".weir"), Some(&demo));
     let path = folder.path().join("log");
     let mut child = weir(folder.path())
         .args(["serve", "--listen", "127.0.0.1:0"])
@@ -452,7 +452,7 @@ fn a_shared_folder_that_others_can_change_is_not_used() {
         let data = home.path().join("a/.weir");
         share_compiled_plugins(&data);
         std::fs::remove_file(data.join("cache/plugins")).expect("it is a link");
-        copy_compiled_plugins(&data, &demo);
+        copy_compiled_plugins(&data, Some(&demo));
         let shared = home.path().join(".cache/weir/bundled");
         inflict(&shared);
         let told = check_in(home.path(), "a");

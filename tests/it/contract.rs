@@ -1185,7 +1185,7 @@ async fn a_node_that_compiles_for_one_slot_hears_of_changes_of_others() {
     let digest = Digest::of(&big);
     // A separate folder of compiled code: the node must compile components that the other has compiled already.
     let folder = tempfile::tempdir().expect("a folder");
-    copy_compiled_plugins(&folder.path().join("data"), &digest);
+    copy_compiled_plugins(&folder.path().join("data"), Some(&digest));
     let second = node().folder(folder).sharing_secrets_of(&first);
     let second = second.start().await;
     let admin = first.admin("olivia").await;

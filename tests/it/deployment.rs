@@ -1,16 +1,21 @@
 //! The beginning of operations: `weir init`, `weir check --production`, completions and manual pages, and the files
 //! under `host/deploy/`.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Lines};
+use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, ChildStderr, Command, Stdio};
 
-use tests::gateway::share_compiled_plugins;
+use serde_json::Value;
+use tests::gateway::{copy_compiled_plugins, share_compiled_plugins};
+use tests::source::root;
 use tests::stores::{Postgres, Redis};
+use tests::{Client, weir_program};
 use weir::config::Config;
 
-use crate::cli::{Served, run, text, weir};
+use crate::cli::{Served, command, run, text, weir};
 
 fn deployment() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/deploy")
@@ -90,16 +95,6 @@ async fn the_production_configuration_is_sound_once_its_secrets_are_there() {
     let secrets = path.join("secrets");
     let pepper = read(&secrets.join("pepper"));
     assert_eq!(pepper.trim().len(), 64);
-    for file in fs::read_dir(&secrets).expect("a folder") {
-        let file = file.expect("an entry");
-        let mode = file.metadata().expect("a file").permissions().mode();
-        assert_eq!(mode & 0o077, 0, "{:?}", file.file_name());
-    }
-    let made = Command::new(deployment().join("make-secrets.sh"))
-        .arg(&secrets)
-        .status();
-    assert!(made.expect("it runs").success());
-    assert_eq!(read(&secrets.join("pepper")), pepper, "what is there stays");
     fs::write(secrets.join("openai"), "sk-0123456789abcdef0123").expect("a file");
     let check = |toml: &str| {
         fs::write(path.join("production.toml"), toml).expect("a file");
@@ -298,6 +293,191 @@ fn shells_complete_commands_and_each_has_a_page() {
     assert!(!path.join("pages/weir-compile-plugin.1").exists());
 }
 
+/// A copy of `host/deploy`, in which the guides' commands ran.
+fn copied_deployment(folder: &Path) -> PathBuf {
+    let copy = folder.join("deploy");
+    let copied = Command::new("cp")
+        .arg("-a")
+        .args([&deployment(), &copy])
+        .status();
+    assert!(copied.expect("cp runs").success());
+    // A developer may have made secrets.
+    let _ = fs::remove_dir_all(copy.join("secrets"));
+    let made = Command::new(copy.join("make-secrets.sh"))
+        .output()
+        .expect("it runs");
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    copy
+}
+
+/// The files are for the container's user, and the folder keeps other users of the machine out.
+#[test]
+fn make_secrets_keeps_secrets_and_other_users_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secrets = folder.path().join("secrets");
+    let script = deployment().join("make-secrets.sh");
+    let make = || {
+        Command::new(&script)
+            .arg(&secrets)
+            .output()
+            .expect("it runs")
+    };
+    let mode = |path: &Path| {
+        fs::metadata(path)
+            .expect("it is there")
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    let set_mode = |path: &Path, mode| {
+        fs::set_permissions(path, Permissions::from_mode(mode)).expect("its owner may");
+    };
+    assert!(make().status.success());
+    assert_eq!(mode(&secrets), 0o700);
+    let files = || -> Vec<_> {
+        let files = fs::read_dir(&secrets).expect("a folder");
+        let mut files: Vec<_> = files.map(|file| file.expect("an entry").path()).collect();
+        files.sort();
+        files
+            .into_iter()
+            .map(|file| (mode(&file), read(&file)))
+            .collect()
+    };
+    let made = files();
+    assert_eq!(made.len(), 10);
+    assert!(made.iter().all(|(mode, _)| *mode == 0o644));
+    // As an earlier release made it.
+    set_mode(&secrets.join("pepper"), 0o600);
+    assert!(make().status.success());
+    assert_eq!(files(), made, "existing secrets stay, and can be read");
+    set_mode(&secrets, 0o755);
+    let open = make();
+    assert!(!open.status.success());
+    assert!(
+        text(&open.stderr).contains("chmod 700"),
+        "{}",
+        text(&open.stderr)
+    );
+    for (argument, succeeds) in [("--help", true), ("--force", false)] {
+        let printed = Command::new(&script)
+            .arg(argument)
+            .current_dir(folder.path())
+            .output()
+            .expect("it runs");
+        assert_eq!(printed.status.success(), succeeds);
+        let usage = text(if succeeds {
+            &printed.stdout
+        } else {
+            &printed.stderr
+        });
+        assert!(
+            usage.starts_with("Usage: make-secrets.sh [FOLDER]\n"),
+            "{usage}"
+        );
+        assert!(!folder.path().join(argument).exists());
+    }
+    // Without openssl there is no secret, not an empty one.
+    let without = Command::new("/bin/sh")
+        .arg(&script)
+        .arg(folder.path().join("others"))
+        .env("PATH", "/nowhere")
+        .status();
+    assert!(!without.expect("it runs").success());
+    assert!(!folder.path().join("others/pepper").exists());
+}
+
+/// A node that a set of deployment files started.
+struct Node {
+    process: Child,
+    log: Lines<BufReader<ChildStderr>>,
+}
+
+impl Node {
+    fn start(set: &str, folder: &Path, deploy: &Path, data: &Path) -> Self {
+        let mut process = command(Path::new("unshare"), folder)
+            .arg("--mount")
+            .arg(root().join("target/deploy/bin/python"))
+            .arg(root().join("tests/deploy/start.py"))
+            .arg(set)
+            .args([deploy, &weir_program(), data])
+            .env("WEIR_LISTEN", "127.0.0.1:0")
+            .env("WEIR_INTERNAL_LISTEN", "127.0.0.1:0")
+            .env("WEIR_LIMITS__DRAIN_DELAY_MS", "0")
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("unshare runs");
+        let log = BufReader::new(process.stderr.take().expect("piped")).lines();
+        Self { process, log }
+    }
+
+    /// Reads the log until the node is ready.
+    fn address(&mut self) -> SocketAddr {
+        let mut lines = Vec::new();
+        while let Some(Ok(line)) = self.log.next() {
+            let event: Value = serde_json::from_str(&line).unwrap_or_default();
+            if event["message"] == "ready" {
+                let address = event["address"].as_str().expect("an address");
+                return address.parse().expect("an address");
+            }
+            lines.push(line);
+        }
+        panic!("it ended: {lines:#?}");
+    }
+
+    /// Returns the user's id.
+    fn uid(&self) -> u32 {
+        let process = Path::new("/proc").join(self.process.id().to_string());
+        fs::metadata(process).expect("it runs").uid()
+    }
+
+    /// Sends SIGTERM, and returns whether the node ended well.
+    fn stop(mut self) -> bool {
+        let pid = self.process.id().to_string();
+        let told = Command::new("kill").arg(pid).status();
+        assert!(told.expect("kill runs").success());
+        self.log.by_ref().map_while(Result::ok).for_each(drop);
+        self.process.wait().expect("it ends").success()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[tokio::test]
+async fn every_set_of_deployment_files_starts_as_its_user() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    let deploy = copied_deployment(path);
+    let (database, redis) = (Postgres::shared().create_database().await, Redis::start());
+    for (secret, url) in [
+        ("database-url", database.expose()),
+        ("redis-url", redis.url().expose()),
+    ] {
+        fs::write(deploy.join("secrets").join(secret), url).expect("a file");
+    }
+    fs::write(deploy.join("secrets/openai"), "sk-0123456789abcdef0123").expect("a file");
+    let data = path.join("data");
+    share_compiled_plugins(&data);
+    fs::remove_file(data.join("cache/plugins")).expect("a link");
+    copy_compiled_plugins(&data, None);
+    for (set, uid) in [
+        ("compose", 65532),
+        ("kubernetes", 65532),
+        ("helm", 65532),
+        ("systemd", 999),
+    ] {
+        let mut node = Node::start(set, path, &deploy, &data);
+        let client = Client::new(node.address());
+        assert_eq!(client.get("/health/ready").await.status, 200, "{set}");
+        assert_eq!(node.uid(), uid, "{set}");
+        assert!(node.stop(), "{set}");
+    }
+}
+
 /// Each deployment provides everything that the configuration names.
 #[test]
 fn every_secret_of_the_production_configuration_is_made_and_mounted() {
@@ -309,10 +489,7 @@ fn every_secret_of_the_production_configuration_is_made_and_mounted() {
         .collect();
     assert!(secrets.len() >= 8, "{secrets:?}");
     let folder = tempfile::tempdir().expect("a folder");
-    let made = Command::new(deployment().join("make-secrets.sh"))
-        .arg(folder.path())
-        .status();
-    assert!(made.expect("it runs").success());
+    let made = copied_deployment(folder.path()).join("secrets");
     let compose = read(&deployment().join("compose.yaml"));
     let kustomization = read(&deployment().join("kustomization.yaml"));
     let mounted = compose
@@ -320,7 +497,7 @@ fn every_secret_of_the_production_configuration_is_made_and_mounted() {
         .find(|line| line.contains("secrets: [pepper"))
         .expect("a line");
     for secret in &secrets {
-        assert!(folder.path().join(secret).is_file(), "{secret} is not made");
+        assert!(made.join(secret).is_file(), "{secret} is not made");
         assert!(
             mounted.contains(&**secret),
             "compose.yaml does not mount {secret}"

@@ -636,23 +636,30 @@ async fn listen(address: &ListenAddress) -> (TcpListener, SocketAddr) {
 const COMPILED_PLUGINS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/test-plugins");
 
 /// Copies the compiled code of earlier tests into a gateway's own folder, except one component's.
-pub fn copy_compiled_plugins(data: &Path, except: &Digest) {
+pub fn copy_compiled_plugins(data: &Path, except: Option<&Digest>) {
+    for folder in [data, &data.join("cache")] {
+        create_private_folder(folder).expect("the folder can be written");
+    }
     copy_compiled(&data.join("cache/plugins"), except);
 }
 
 /// Copies the compiled plugins of other tests to the cache that a user's gateways and commands share, except one.
 pub fn copy_compiled_plugins_for_user(home: &Path, except: &Digest) {
-    copy_compiled(&home.join(".cache/weir/bundled"), except);
+    copy_compiled(&home.join(".cache/weir/bundled"), Some(except));
     write_cache_key(&home.join(".local/state/weir"), "plugin-cache.key");
 }
 
-fn copy_compiled(own: &Path, except: &Digest) {
+fn copy_compiled(own: &Path, except: Option<&Digest>) {
     create_private_folder(own).expect("the folder can be written");
-    let except = except.to_string();
+    let except = except.map(Digest::to_string);
     for file in std::fs::read_dir(COMPILED_PLUGINS).expect("some are compiled") {
         let file = file.expect("it can be read").path();
         let name = file.file_name().expect("a name").to_string_lossy();
-        if name.ends_with(".cwasm") && !name.starts_with(&except) {
+        if name.ends_with(".cwasm")
+            && !except
+                .as_ref()
+                .is_some_and(|except| name.starts_with(except))
+        {
             std::fs::copy(&file, own.join(&*name)).expect("a copy");
         }
     }

@@ -24,7 +24,7 @@ async fn count(gateway: &Gateway, what: &'static str) -> i64 {
 }
 
 /// Puts the user on a paid plan for a month from now.
-async fn grant_month(gateway: &Gateway) {
+pub(crate) async fn grant_month(gateway: &Gateway) {
     let ledger = &gateway.app().ledger;
     let plan = Action::Grant(Grant {
         id: OperationId(ids::operator_action_id()),

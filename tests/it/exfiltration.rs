@@ -340,11 +340,7 @@ fn executor(
         page: None,
     });
     let http = outgoing::client(app.config.timeouts.connect()).expect("a client");
-    let tokens = app
-        .swarms
-        .service_tokens
-        .clone()
-        .expect("development mode has some");
+    let tokens = app.swarms.service_tokens.clone();
     let url = format!("http://{}", gateway.internal().address());
     let parts = ExecutorParts {
         database: app.database.clone(),

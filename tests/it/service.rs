@@ -12,6 +12,9 @@ use tests::{Gateway, OidcServer, Reply, SigningKey, Upstream, chat};
 use weir::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
 use weir_storage::clock::{ManualClock, Millis};
 
+use crate::clocks::grant_month;
+use crate::swarms::{agent, run, swarm};
+
 const CODE: &str = "/internal/agent/code";
 
 async fn gateway(upstream: &Upstream) -> Gateway {
@@ -366,8 +369,54 @@ async fn weir_gets_tokens_of_a_real_issuer_that_weir_takes() {
     );
     let gateway = trusting(&server, &clock, &outgoing).await;
     let source = gateway.app().swarms.service_tokens.clone();
-    let token = source.expect("a source").token().await.expect("a token");
+    let token = source.token().await.expect("a token");
     let client = gateway.internal().with_key(token.expose());
     let answer = client.post(CODE, &chat_for(USER, "demo")).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+#[tokio::test]
+async fn swarms_run_in_production_without_an_issuer() {
+    let upstream = Upstream::start().await;
+    upstream.will(Reply::chat("Rivers rise."));
+    let gateway = Gateway::builder()
+        .settings("dev = false")
+        .swarms()
+        .upstream("scripted", &upstream)
+        .start()
+        .await;
+    grant_month(&gateway).await;
+    let record = run(&gateway.client(), &swarm(&[agent("scout")])).await;
+    assert_eq!(record["status"], "completed", "{record}");
+}
+
+#[tokio::test]
+async fn nodes_accept_tokens_of_nodes_with_their_sealing_key() {
+    let clock = ManualClock::at(Millis::now());
+    let node = || {
+        Gateway::builder()
+            .settings("dev = false\ninternal_listen = \"127.0.0.1:0\"")
+            .clock(&clock)
+    };
+    let first = node().swarms().start().await;
+    let second = node().sharing_secrets_of(&first).start().await;
+    let stranger = node().start().await;
+    let token = first.app().swarms.service_tokens.token().await;
+    let token = token.expect("a token");
+    let ask = async |gateway: &Gateway| {
+        let client = gateway.internal().with_key(token.expose());
+        client.post(CODE, &chat_for(USER, "demo")).await
+    };
+    for gateway in [&first, &second] {
+        let answer = ask(gateway).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    ask(&stranger).await.error(401, "UNAUTHENTICATED");
+    // It proves neither a user nor a service with other scopes.
+    let public = second.stranger().with_key(token.expose());
+    public.get("/models").await.error(401, "UNAUTHENTICATED");
+    let plugins = public.get("/admin/plugins").await;
+    assert_eq!(plugins.status, 401, "{}", plugins.text());
+    clock.advance(Duration::from_secs(60));
+    ask(&second).await.error(401, "UNAUTHENTICATED");
 }

@@ -45,7 +45,7 @@ fn calls_tool(text: &str) -> Reply {
 }
 
 /// Requests a swarm, and waits for its end.
-async fn run(client: &Client, swarm: &Value) -> Value {
+pub(crate) async fn run(client: &Client, swarm: &Value) -> Value {
     let accepted = client.post("/swarms", swarm).await;
     assert_eq!(accepted.status, 202, "{}", accepted.text());
     let accepted = accepted.json();

@@ -16,6 +16,7 @@ use weir::config::Config;
 use weir::identity::dev_issuer::{DevAudience, DevIssuer};
 use weir::identity::jwks::KeySet;
 use weir::identity::jwt::{AllowedServices, TokenError, TokenKind, TokenVerifier};
+use weir::identity::node_token::NodeTokens;
 use weir::identity::service_token::{ServiceTokenError, ServiceTokenSource};
 use weir::identity::settings::{Algorithm, IssuerSettings};
 use weir::identity::store;
@@ -23,6 +24,7 @@ use weir::identity::verifiers::Verifiers;
 use weir_outgoing::{self as outgoing, Client};
 use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock, Millis};
+use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::SecretKey;
 
 const NOW: i64 = 1_800_000_000;
@@ -863,9 +865,8 @@ fn client_credentials(endpoint: &Upstream, folder: &Path, hands: &Hands) -> Serv
         ),
     );
     let outgoing = config.identity.outgoing.as_ref();
-    ServiceTokenSource::new(outgoing, None, &http(), &hands.clock())
-        .expect("it fits")
-        .expect("it is configured")
+    let nodes = NodeTokens::new(KeyRing::of([]), hands.clock());
+    ServiceTokenSource::new(outgoing, nodes, &http(), &hands.clock()).expect("it fits")
 }
 
 fn issued(token: &str, expires_in: i64) -> Reply {
@@ -940,9 +941,9 @@ async fn a_token_file_is_used_as_it_is_at_the_moment() {
     let file = folder.path().join("token");
     let config = config(folder.path(), &format!("identity.outgoing.file = {file:?}"));
     let outgoing = config.identity.outgoing.as_ref();
-    let source = ServiceTokenSource::new(outgoing, None, &http(), &Clock::System)
-        .expect("it fits")
-        .expect("it is configured");
+    let nodes = NodeTokens::new(KeyRing::of([]), Clock::System);
+    let source =
+        ServiceTokenSource::new(outgoing, nodes, &http(), &Clock::System).expect("it fits");
     assert!(source.token().await.is_err(), "there is no file");
     for token in ["first", "second"] {
         std::fs::write(&file, format!("{token}\n")).expect("the folder can be written");

@@ -172,9 +172,7 @@ impl Gateway {
     /// Starts another executor beside the first, which calls the same API.
     pub fn another_executor(&self) -> Executor {
         let url = format!("http://{}", self.internal().address());
-        let tokens = self.app.swarms.service_tokens.clone();
-        let tokens = tokens.expect("development mode has an issuer");
-        executor_at(&self.app.swarms, &url, tokens).expect("a client can be made")
+        executor_at(&self.app.swarms, &url).expect("a client can be made")
     }
 
     /// Puts the gateway's user on a plan, until the end of the month.
@@ -539,7 +537,7 @@ impl Builder {
         let mut executor = None;
         let (mut executors, mut executor_address) = (None, None);
         if self.swarms {
-            executor = start_executor(&app.swarms, &mut internal).await?;
+            executor = Some(start_executor(&app.swarms, &mut internal).await?);
             let bound = internal.as_ref().map(TcpListener::local_addr).transpose()?;
             internal_address = internal_address.or(bound);
             let (listener, address) = listen(&app.config.listen).await;

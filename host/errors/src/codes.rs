@@ -291,9 +291,6 @@ codes! {
     StoreUnavailable, SERVICE_UNAVAILABLE, "STORE_UNAVAILABLE",
         "The database does not respond.",
         "Retry after `Retry-After`.";
-    SwarmsUnavailable, SERVICE_UNAVAILABLE, "SWARMS_UNAVAILABLE",
-        "No executor runs swarms on this gateway.",
-        "Ask the operator for a service token of the executor.";
     SwarmDataLimitReached, TOO_MANY_REQUESTS, "SWARM_DATA_LIMIT_REACHED",
         "Stored swarms of the user would exceed 1 GiB.",
         "Delete finished swarms.";

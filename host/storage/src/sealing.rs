@@ -48,6 +48,8 @@ impl Purpose {
     pub const CONTENT_LOG: Self = Self("content log");
     /// A tag that tells one tool call from another for its receivers.
     pub const TOOL_CALL: Self = Self("tool call");
+    /// The token with which a node calls another one.
+    pub const NODE_TOKEN: Self = Self("node token");
     /// The console's sign-in cookie.
     pub const CONSOLE_SESSION: Self = Self("console session");
     /// The cookie of a sign-in that has begun at an issuer.

@@ -23,6 +23,7 @@ use weir_upstream::client::HttpClient;
 use weir_upstream::file_reader::FileReader;
 
 use crate::config::Config;
+use crate::identity::node_token::NodeTokens;
 use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::sign_in::SignInIssuers;
@@ -46,7 +47,9 @@ pub struct PreparedParts {
     /// The issuers whose users sign in at the console, without their configuration so far.
     pub sign_in: SignInIssuers,
     /// The source of the token for other services.
-    pub service_tokens: Option<ServiceTokenSource>,
+    pub service_tokens: ServiceTokenSource,
+    /// The tokens with which other nodes call this one.
+    pub node_tokens: NodeTokens,
     /// The reader of recordings and documents.
     pub file_reader: FileReader,
     /// The HTTP client for upstreams.
@@ -94,6 +97,9 @@ impl PreparedParts {
             .map_err(|error| note("api_key_peppers", error));
         let sealing_keys = KeyRing::read(&config.sealing_keys, &config.own_sealing_key())
             .map_err(|error| note("sealing_keys", error));
+        let node_tokens = sealing_keys
+            .clone()
+            .map(|keys| NodeTokens::new(keys, clock.clone()));
         let issuers = outgoing::client(config.timeouts.connect())?;
         let dev_issuer = config.dev_issuer()?;
         let dev_issuer = dev_issuer.as_ref();
@@ -102,8 +108,10 @@ impl PreparedParts {
         let sign_in = SignInIssuers::new(&config.identity, &issuers, clock)
             .map_err(|error| note("identity.sign_in", error));
         let outgoing = config.identity.outgoing.as_ref();
-        let service_tokens = ServiceTokenSource::new(outgoing, dev_issuer, &issuers, clock)
-            .map_err(|error| note("identity.outgoing", error));
+        let service_tokens = node_tokens.clone().and_then(|nodes| {
+            ServiceTokenSource::new(outgoing, nodes, &issuers, clock)
+                .map_err(|error| note("identity.outgoing", error))
+        });
         let webhook_key = webhook_key(config).map_err(|error| note("webhook_key", error));
         let payment_secrets = config
             .payments
@@ -125,6 +133,7 @@ impl PreparedParts {
             Ok(verifiers),
             Ok(sign_in),
             Ok(service_tokens),
+            Ok(node_tokens),
             Ok(webhook_key),
             Ok(payment_secrets),
             Ok(tls),
@@ -138,6 +147,7 @@ impl PreparedParts {
             verifiers,
             sign_in,
             service_tokens,
+            node_tokens,
             webhook_key,
             payment_secrets,
             tls,
@@ -157,6 +167,7 @@ impl PreparedParts {
             verifiers,
             sign_in,
             service_tokens,
+            node_tokens,
             http: HttpClient::new(config.timeouts.connect())?,
             rules,
             mcp_servers,

@@ -1,6 +1,5 @@
 //! The start of a gateway: opens the stores, and makes each feature with its parts.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -44,6 +43,7 @@ use crate::identity::IdentityParts;
 use crate::identity::key_lookups::KeyLookups;
 use crate::identity::key_records::drop_plan;
 use crate::identity::last_used::LastUsed;
+use crate::identity::node_token::NodeTokens;
 use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::sign_in::SignInIssuers;
@@ -131,6 +131,7 @@ impl App {
             verifiers,
             sign_in,
             service_tokens,
+            node_tokens,
             file_reader,
             http,
             rules,
@@ -165,7 +166,7 @@ impl App {
             webhook_key,
             page: base.page().await?,
         });
-        let identity = base.identity(verifiers, sign_in, key_peppers);
+        let identity = base.identity(verifiers, node_tokens, sign_in, key_peppers);
         let payments = base.payments(payment_secrets)?;
         let inference =
             base.inference(http, file_reader, filter_guard, oversight, payments.clone());
@@ -364,6 +365,7 @@ impl BaseParts {
     fn identity(
         &self,
         verifiers: Verifiers,
+        node_tokens: NodeTokens,
         sign_in: SignInIssuers,
         key_peppers: Peppers,
     ) -> Arc<IdentityParts> {
@@ -373,6 +375,7 @@ impl BaseParts {
         Arc::new(IdentityParts {
             core: core.clone(),
             verifiers,
+            node_tokens,
             sign_in,
             key_peppers,
             key_lookups: KeyLookups::new(core.database.clone(), core.clock.clone(), lookups),
@@ -463,7 +466,7 @@ impl BaseParts {
         &self,
         inference: Arc<InferenceParts>,
         tools: Tools,
-        service_tokens: Option<ServiceTokenSource>,
+        service_tokens: ServiceTokenSource,
     ) -> Arc<Swarms> {
         let database = &self.core.database;
         Arc::new(Swarms {
@@ -478,7 +481,6 @@ impl BaseParts {
             service_tokens,
             settings: self.config.swarms.clone(),
             draining: self.draining.clone(),
-            is_closed: AtomicBool::new(false),
         })
     }
 

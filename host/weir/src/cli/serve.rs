@@ -214,7 +214,7 @@ impl BoundSockets {
         let executor = match role {
             Role::Api => None,
             Role::All | Role::Executor => {
-                swarm::start_executor(&app.swarms, &mut self.internal).await?
+                Some(swarm::start_executor(&app.swarms, &mut self.internal).await?)
             }
         };
         let admin = app.config.admin_socket_path();

@@ -46,6 +46,7 @@ pub mod lockout;
 pub mod managed_limits;
 pub mod members;
 pub mod model_grant;
+pub mod node_token;
 pub mod part_rates;
 mod parts;
 pub mod pepper;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::key_lookups::KeyLookups;
 use super::last_used::LastUsed;
+use super::node_token::NodeTokens;
 use super::pepper::Peppers;
 use super::rates::{FailurePolicy, RateLimits};
 use super::sign_in::SignInIssuers;
@@ -18,6 +19,8 @@ pub struct IdentityParts {
     pub core: Core,
     /// Verifiers of web users' and services' tokens.
     pub verifiers: Verifiers,
+    /// The tokens with which other nodes call this one.
+    pub node_tokens: NodeTokens,
     /// The issuers whose users sign in at the console.
     pub sign_in: SignInIssuers,
     /// The peppers of API keys.

@@ -4,6 +4,8 @@
 //! Services have no rate limit and no lockout at their own port: an executor sends the requests of many users from one
 //! address.
 //!
+//! Nodes are services, too: without `identity.outgoing`, a node signs its token itself; see [`super::node_token`].
+//!
 //! **Invariant:** the token or the configuration grants a service's scopes; each handler requires the scope that it
 //! needs.
 
@@ -48,6 +50,14 @@ impl ServiceScope {
 }
 
 impl ServiceCaller {
+    /// A node, which calls models for the users of its swarms.
+    fn node() -> Self {
+        Self {
+            name: "node".to_owned(),
+            scopes: vec![ServiceScope::ModelCall.name().to_owned()],
+        }
+    }
+
     /// The service's verified e-mail address, or its subject.
     pub fn name(&self) -> &str {
         &self.name
@@ -82,6 +92,10 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let identity = &*Arc::<IdentityParts>::from_ref(state);
+        if bearer(&parts.headers).is_some_and(|token| identity.node_tokens.verify(token)) {
+            require_cache(parts, identity).await?;
+            return Ok(Self::node());
+        }
         Ok(identify(parts, identity, identity.verifiers.api.as_ref()).await?)
     }
 }
@@ -133,13 +147,9 @@ pub(super) async fn identify(
     identity: &IdentityParts,
     verifier: Option<&TokenVerifier>,
 ) -> Result<ServiceCaller, ServiceRefusal> {
-    // Without the cache, weir cannot bill and therefore serves nothing.
-    if let Err(error) = identity.cache.probe_writes().await {
-        let identification = Identification { parts, identity };
-        identification
-            .without_cache(error)
-            .map_err(ServiceRefusal::Other)?;
-    }
+    require_cache(parts, identity)
+        .await
+        .map_err(ServiceRefusal::Other)?;
     let refused = |reason, refusal| {
         let method = "service";
         let event = AuditEvent::AuthenticationFailed { method, reason };
@@ -160,6 +170,14 @@ pub(super) async fn identify(
             Err(refused("expired or not allowed", ServiceRefusal::Genuine))
         }
         Err(_) => Err(refused("a token was refused", ServiceRefusal::Forged)),
+    }
+}
+
+/// Refuses a request without the cache: weir cannot bill and therefore serves nothing.
+async fn require_cache(parts: &Parts, identity: &IdentityParts) -> Result<(), ApiError> {
+    match identity.cache.probe_writes().await {
+        Ok(_) => Ok(()),
+        Err(error) => Identification { parts, identity }.without_cache(error),
     }
 }
 

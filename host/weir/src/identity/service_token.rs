@@ -11,15 +11,12 @@ use tokio::sync::Mutex;
 use url::Url;
 use weir_outgoing::Client;
 
-use super::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
+use super::node_token::NodeTokens;
 use super::settings::{ClientCredentialsSettings, OutgoingSettings};
 use weir_outgoing::fetch::{self, FetchError};
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::secrets::Secret;
 use weir_storage::secrets::environment;
-
-/// The scopes of the local issuer's token for weir's own API.
-const DEV_SCOPES: [&str; 1] = ["model:call"];
 
 /// The lifetime of a token if its endpoint gives none, in milliseconds.
 const DEFAULT_LIFETIME_MS: i64 = 300_000;
@@ -40,8 +37,8 @@ pub enum ServiceTokenSource {
     File(PathBuf),
     /// A token endpoint.
     ClientCredentials(Arc<ClientCredentials>),
-    /// The local issuer of development mode.
-    Dev(DevIssuer, Clock),
+    /// The node itself.
+    Node(NodeTokens),
 }
 
 /// A client at a token endpoint, and its last token.
@@ -86,27 +83,24 @@ pub enum ServiceTokenError {
     /// The endpoint returned no token.
     #[error("the token endpoint {0}")]
     Endpoint(#[from] FetchError),
-    /// The local issuer returned no token.
-    #[error("the local issuer: {0}")]
-    Dev(String),
 }
 
 impl ServiceTokenSource {
-    /// Returns the source in the settings, else the local issuer, if there is one.
+    /// Returns the source in the settings, else the node itself.
     pub fn new(
         settings: Option<&OutgoingSettings>,
-        dev: Option<&DevIssuer>,
+        nodes: NodeTokens,
         http: &Client,
         clock: &Clock,
-    ) -> anyhow::Result<Option<Self>> {
+    ) -> anyhow::Result<Self> {
         Ok(match settings {
-            Some(OutgoingSettings::File(path)) => Some(Self::File(path.clone())),
+            Some(OutgoingSettings::File(path)) => Self::File(path.clone()),
             Some(OutgoingSettings::ClientCredentials(client)) => {
                 let client = ClientCredentials::new(client, http.clone(), clock.clone())
                     .context("`identity.outgoing.client_credentials` does not fit")?;
-                Some(Self::ClientCredentials(Arc::new(client)))
+                Self::ClientCredentials(Arc::new(client))
             }
-            None => dev.map(|dev| Self::Dev(dev.clone(), clock.clone())),
+            None => Self::Node(nodes),
         })
     }
 
@@ -120,9 +114,7 @@ impl ServiceTokenSource {
                     problem,
                 }),
             Self::ClientCredentials(client) => client.token().await,
-            Self::Dev(issuer, clock) => issuer
-                .service_token(DevAudience::Api, SERVICE_EMAIL, &DEV_SCOPES, clock.now())
-                .map_err(|error| ServiceTokenError::Dev(error.to_string())),
+            Self::Node(nodes) => Ok(nodes.issue()),
         }
     }
 }

@@ -196,12 +196,6 @@ pub async fn accept(
         budget,
         top_up_only,
     } = check(swarms, payer, request)?;
-    if swarms.is_closed() {
-        return Err(ApiError::new(
-            ErrorCode::SwarmsUnavailable,
-            "This gateway runs no swarms: the executor has no token for the API.",
-        ));
-    }
     let account = swarms.inference.ledger.find_account(payer.account).await;
     let account = account.map_err(|error| failed(error.into()))?;
     if budget < first_call {

@@ -45,7 +45,6 @@ pub mod templates;
 mod unpriced;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -80,26 +79,12 @@ pub struct Swarms {
     pub metrics: SwarmMetrics,
     /// The tracer, if a collector is configured.
     pub tracer: Tracer,
-    /// The source of the executor's token for the API; `None` if not configured.
-    pub service_tokens: Option<ServiceTokenSource>,
+    /// The source of the executor's token for the API.
+    pub service_tokens: ServiceTokenSource,
     /// The settings of swarms.
     pub settings: SwarmSettings,
     /// Cancelled when the gateway begins to stop.
     pub draining: CancellationToken,
-    /// Whether the gateway accepts no swarms.
-    pub is_closed: AtomicBool,
-}
-
-impl Swarms {
-    /// Closes the gateway for swarms, because no executor runs them.
-    pub fn close(&self) {
-        self.is_closed.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the gateway accepts no swarms.
-    pub fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Relaxed)
-    }
 }
 
 /// Returns a run's record for clients.

@@ -9,24 +9,14 @@ use super::Swarms;
 use super::executor::Executor;
 use super::model::ModelApi;
 use super::run::ExecutorParts;
-use crate::identity::service_token::ServiceTokenSource;
 use crate::listen_address::reachable;
 
 /// Starts the executor of a process. It calls the API at the configured URL, or else at `internal`, this process's own
 /// port for other services. If there is no such port, weir opens one for this machine alone.
-///
-/// Returns `None` if the executor has no token for the API; the gateway then accepts no swarms.
 pub async fn start_executor(
     swarms: &Swarms,
     internal: &mut Option<TcpListener>,
-) -> anyhow::Result<Option<Executor>> {
-    let Some(tokens) = swarms.service_tokens.clone() else {
-        tracing::info!(
-            "this gateway runs no swarms: `identity.outgoing` does not say how the executor gets a token for the API"
-        );
-        swarms.close();
-        return Ok(None);
-    };
+) -> anyhow::Result<Executor> {
     let settings = &swarms.settings;
     let url = match &settings.api_url {
         Some(url) => url.clone(),
@@ -39,22 +29,18 @@ pub async fn start_executor(
             own.map_or_else(String::new, |own| format!("http://{own}"))
         }
     };
-    executor_at(swarms, &url, tokens).map(Some)
+    executor_at(swarms, &url)
 }
 
 /// Starts an executor for the API whose internal port has this base URL.
-pub fn executor_at(
-    swarms: &Swarms,
-    url: &str,
-    tokens: ServiceTokenSource,
-) -> anyhow::Result<Executor> {
+pub fn executor_at(swarms: &Swarms, url: &str) -> anyhow::Result<Executor> {
     let http = outgoing::client(swarms.inference.timeouts.connect())?;
     let shop = ExecutorParts {
         store: swarms.store.clone(),
         database: swarms.inference.database.clone(),
         ledger: swarms.inference.ledger.clone(),
         catalog: swarms.inference.catalog.clone(),
-        api: ModelApi::new(http, url, tokens),
+        api: ModelApi::new(http, url, swarms.service_tokens.clone()),
         tools: swarms.tools.clone(),
         credentials: swarms.credentials.clone(),
         deltas: swarms.deltas.clone(),

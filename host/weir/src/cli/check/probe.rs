@@ -97,15 +97,13 @@ fn issuers(prepared: &PreparedParts) -> Vec<Probe<'_>> {
         };
         probes.push((name, keys.boxed()));
     }
-    if let Some(source) = &prepared.service_tokens {
-        let token = async move {
-            let token = source.token().await;
-            token.map_err(|error| error.to_string())?;
-            Ok("there".to_owned())
-        };
-        let name = "the token for other services".to_owned();
-        probes.push((name, token.boxed()));
-    }
+    let token = async {
+        let token = prepared.service_tokens.token().await;
+        token.map_err(|error| error.to_string())?;
+        Ok("there".to_owned())
+    };
+    let name = "the token for other services".to_owned();
+    probes.push((name, token.boxed()));
     probes
 }
 

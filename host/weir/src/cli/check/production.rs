@@ -129,12 +129,6 @@ pub(super) fn limits(config: &Config) -> Vec<&'static str> {
          signs in with a one-time link from `weir console`, run on a node.",
         );
     }
-    if config.identity.outgoing.is_none() {
-        limits.push(
-            "Swarms and tasks are off, because executors have no token for the API: set `identity.outgoing`, the issuer of that \
-         token, and `identity.service`, with which the API verifies it.",
-        );
-    }
     limits
 }
 

@@ -205,6 +205,47 @@ fn what_is_for_development_does_not_pass_for_production() {
     );
 }
 
+/// Commands in other folders find the same data.
+#[test]
+fn a_relative_data_folder_is_beside_its_configuration() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (etc, elsewhere) = (folder.path().join("etc"), folder.path().join("elsewhere"));
+    for path in [&etc, &elsewhere] {
+        fs::create_dir(path).expect("a folder");
+    }
+    let file = etc.join("weir.toml");
+    let create_key = |toml: &str, set: &[(&str, &Path)]| {
+        fs::write(&file, toml).expect("a file");
+        let mut command = weir(&elsewhere);
+        command.envs(set.iter().copied()).arg("--config").arg(&file);
+        let made = command
+            .args(["key", "create", "--user", "me", "--offline"])
+            .output()
+            .expect("weir runs");
+        assert!(made.status.success(), "{}", text(&made.stderr));
+    };
+    let absolute = folder.path().join("absolute");
+    let absolute_toml = format!("data_dir = {absolute:?}\n");
+    for (toml, set, data) in [
+        ("", None, etc.join(".weir")),
+        ("data_dir = \"data\"\n", None, etc.join("data")),
+        (&absolute_toml, None, absolute.clone()),
+        ("data_dir = \"data\"\n", Some("own"), elsewhere.join("own")),
+    ] {
+        let set: Vec<_> = set
+            .map(|data| ("WEIR_DATA_DIR", Path::new(data)))
+            .into_iter()
+            .collect();
+        let database = data.join("weir.db");
+        assert!(!database.exists());
+        create_key(toml, &set);
+        assert!(database.is_file(), "{toml}{set:?}");
+        fs::remove_dir_all(&data).expect("a folder");
+    }
+    let left = fs::read_dir(&elsewhere).expect("a folder").count();
+    assert_eq!(left, 0, "the working folder");
+}
+
 #[test]
 fn a_url_with_a_password_may_be_in_a_file() {
     let folder = tempfile::tempdir().expect("a folder");

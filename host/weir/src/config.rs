@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use figment::Figment;
 use figment::error::{Actual, Error, Kind};
 use figment::providers::{Env, Format, Serialized, Toml};
 use figment::value::{Dict, Value};
+use figment::{Figment, Source};
 use ipnet::IpNet;
 use serde::de::{self, DeserializeOwned};
 use serde::{Deserialize, Deserializer};
@@ -84,8 +84,8 @@ pub struct Config {
     /// `true`.
     #[serde(default)]
     pub dev: Option<bool>,
-    /// Folder of the SQLite database, generated keys, compiled plugins and the admin socket, created with mode 0700.
-    /// Default: `.weir`.
+    /// Folder of the SQLite database, generated keys, compiled plugins and the admin socket, created with mode 0700. A
+    /// relative path begins at the folder of this file. Default: `.weir`.
     #[serde(default = "default_data_dir")]
     pub data_dir: PathBuf,
     /// Whether local commands can operate the gateway through `admin.sock` in `data_dir`. Default: `true`.
@@ -242,10 +242,25 @@ const DEMO_MODELS: [&str; 7] = [
 impl Config {
     /// Reads the configuration. Without `file`, reads `weir.toml` if it exists.
     ///
+    /// A relative `data_dir` of the file, or the default one, is beside the file. One of the environment is relative to the
+    /// working folder.
+    ///
     /// Errors name the setting and its source.
     pub fn load(file: Option<&Path>) -> anyhow::Result<Self> {
         Self::warn_of_unknown_variables();
-        Self::extract(Self::settings(file)?)
+        let settings = Self::settings(file)?;
+        let source = settings.find_metadata("data_dir");
+        let is_of_file = source.is_none_or(|source| {
+            let source = source.source.as_ref();
+            source.and_then(Source::file_path).is_some()
+        });
+        let mut config = Self::extract(settings)?;
+        if let Some(folder) = file.and_then(Path::parent)
+            && is_of_file
+        {
+            config.data_dir = folder.join(config.data_dir);
+        }
+        Ok(config)
     }
 
     /// Returns the settings of the file and the environment, by the first part of their names.

@@ -4,6 +4,7 @@
 //! with which a gateway must not start at all, in every run of `weir check`.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use figment::value::{Dict, Value};
 use url::{Host, Url};
@@ -22,10 +23,11 @@ pub(super) fn findings(config: &Config, prepared: &PreparedParts, sources: &Dict
             "is not `false`: development mode serves only this machine, and its users pay nothing",
         );
     }
-    if config.data_dir.is_relative() {
+    let data_dir = sources.get("data_dir").and_then(Value::as_str);
+    if !data_dir.is_some_and(|folder| Path::new(folder).is_absolute()) {
         find(
             "data_dir",
-            "is relative to the working directory: set an absolute path, such as /var/lib/weir",
+            "is not an absolute path: set one, such as /var/lib/weir",
         );
     }
     const OWN: &str = "is not set: weir keeps a generated key in the node's data folder, so losing the folder loses the data and \

@@ -1,10 +1,11 @@
 """Replaces itself by weir, started as a set of deployment files starts it: as their user, with their mounts, variables and
 command. As in the image, the root is read-only and has the C library, the certificate authorities and the program.
 
-Usage: unshare --mount start.py compose|kubernetes|helm|systemd DEPLOY PROGRAM DATA
+Usage: unshare --mount start.py SET DEPLOY PROGRAM DATA
 
-The folder DEPLOY has the files and the secrets that make-secrets.sh made. DATA is the beginning of weir's data folder, so
-that weir need not compile its plugins. Variables WEIR_… go to weir."""
+SET is compose, kubernetes, systemd, helm, or the name of a cloud, whose values Helm gets. The folder DEPLOY has the files and
+the secrets that make-secrets.sh made. DATA is the beginning of weir's data folder, so that weir need not compile its plugins.
+Variables WEIR_… go to weir."""
 
 import configparser
 import json
@@ -171,10 +172,11 @@ elif SET == "kubernetes":
     start = kubernetes(
         objects.kustomized(DEPLOY), {pathlib.Path(file).name: (DEPLOY / file).read_bytes() for file in generator["files"]}
     )
-elif SET == "helm":
-    start = kubernetes(objects.rendered(DEPLOY / "helm/weir")[0], files(DEPLOY / "secrets"))
-else:
+elif SET == "systemd":
     start = systemd()
+else:
+    values = {} if SET == "helm" else yaml.safe_load((DEPLOY / f"helm/{SET}.yaml").read_text())
+    start = kubernetes(objects.rendered(DEPLOY / "helm/weir", values)[0], files(DEPLOY / "secrets"))
 uid, gid, groups, environment, commands = start
 environment |= {name: value for name, value in os.environ.items() if name.startswith("WEIR_")}
 mount("-o", "remount,ro", ROOT)

@@ -251,3 +251,34 @@ fn neither_serve_nor_check_takes_a_certificate_that_does_not_fit() {
     fs::write(folder.join("weir.toml"), table(folder)).expect("a file");
     refusals("`tls` is set, but development mode");
 }
+
+/// As the deployment guide says of private certificate authorities.
+#[tokio::test(flavor = "multi_thread")]
+async fn ssl_cert_file_names_the_trusted_authorities() {
+    let (gateway, certificates) = secured(&Upstream::start().await, "").await;
+    let folder = tempfile::tempdir().expect("a folder");
+    share_compiled_plugins(&folder.path().join(".weir"));
+    let toml = format!(
+        "[providers.private]\nadapter = \"openai\"\nbase_url = \"https://localhost:{}/v1\"\n\
+         [models.local]\ncontext_window = 1000\nmax_output_tokens = 100\ndefault_output_tokens = 100\n\
+         upstreams = [{{ provider = \"private\", model = \"m\" }}]\nprice = {{ input = 1, output = 1 }}\n",
+        gateway.address().port()
+    );
+    fs::write(folder.path().join("weir.toml"), toml).expect("a file");
+    let probe = |authorities: Option<&Path>| {
+        let mut command = weir(folder.path());
+        command
+            .env_remove("SSL_CERT_FILE")
+            .env_remove("SSL_CERT_DIR");
+        command.envs(authorities.map(|file| ("SSL_CERT_FILE", file)));
+        let probed = command.args(["check", "--probe"]).output();
+        let probed = probed.expect("weir runs");
+        let said = text(&probed.stdout) + &text(&probed.stderr);
+        let line = said.lines().find(|line| line.contains("provider private"));
+        line.unwrap_or_else(|| panic!("{said}")).to_owned()
+    };
+    let unknown = probe(None);
+    assert!(unknown.contains("certificate"), "{unknown}");
+    let known = probe(Some(&certificates.path().join("cert.pem")));
+    assert!(known.contains("reached"), "{known}");
+}

@@ -555,8 +555,8 @@ async fn a_credential_that_is_too_short_is_named_as_such() {
     let why = "its credential has fewer than";
     let line = served.logged(|line| line.contains(why)).await;
     assert!(line.contains("WARN") && line.contains("openai"), "{line}");
-    let answer = served.client().post("/chat", &tests::chat("gpt-5", "x"));
-    let error = answer.await.json();
+    let asked = tests::chat("gpt-5", "x");
+    let error = served.client().post("/chat", &asked).await.json();
     let message = error["error"]["message"].as_str().expect("a text");
     assert!(message.contains("OPENAI_API_KEY is set, but"), "{message}");
     assert!(message.contains(why), "{message}");

@@ -33,8 +33,8 @@ impl Write for Stdout {
     }
 }
 
-/// Returns the command by which the user has started this program, for commands that are printed: a program that `cargo run`
-/// has started is not on the `PATH`.
+/// Returns the command that started this program, for commands that are printed: a program that `cargo run` has started is not
+/// on the `PATH`.
 pub(super) fn program() -> String {
     let name = std::env::args_os().next().unwrap_or_default();
     match name.to_str() {

@@ -12,7 +12,7 @@ use weir_plugins::slots::SlotComponents;
 
 use crate::app::App;
 
-/// Maximum time for which `/health` waits for the stores: it shows that the process responds, whatever they do.
+/// Maximum time for which `/health` waits for the stores: it shows that the process responds, even if they hang.
 const READINESS_TIME: Duration = Duration::from_millis(250);
 
 /// `GET /health`: the process responds. `ready` is that of `/health/ready`, which a load balancer should check before it routes

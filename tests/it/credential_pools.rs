@@ -3,13 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::gateway::Builder;
 use tests::upstream::Request;
 use tests::{Gateway, Reply, Upstream, chat};
+
+use crate::cli::Served;
+use crate::console::Browser;
 
 /// The credentials, in the order of the configuration.
 const CREDENTIALS: [&str; 3] = [
@@ -20,6 +24,10 @@ const CREDENTIALS: [&str; 3] = [
 
 /// A gateway whose model `pooled` has a provider with all credentials, and then the rest of its upstreams.
 fn pooled(folder: &TempDir, upstream: &Upstream, others: &str) -> Builder {
+    Gateway::builder().tables(&pool_tables(folder, upstream, others))
+}
+
+fn pool_tables(folder: &TempDir, upstream: &Upstream, others: &str) -> String {
     let sources: Vec<_> = CREDENTIALS
         .iter()
         .map(|credential| {
@@ -28,13 +36,13 @@ fn pooled(folder: &TempDir, upstream: &Upstream, others: &str) -> Builder {
             format!("{{ file = {file:?} }}")
         })
         .collect();
-    Gateway::builder().tables(&format!(
+    format!(
         "[providers.pool]\nadapter = \"openai\"\nbase_url = \"{}\"\ncredentials = [{}]\n\
          [models.pooled]\ncontext_window = 100000\nmax_output_tokens = 1000\ndefault_output_tokens = 100\n\
          price = {{ input = 1, output = 2 }}\nupstreams = [{{ provider = \"pool\" }}{others}]\n",
         upstream.base_url(),
         sources.join(", "),
-    ))
+    )
 }
 
 /// The credential of a request, by its place in the configuration.
@@ -175,4 +183,117 @@ async fn each_credential_of_a_list_must_exist_and_be_the_only_setting() {
     )
     .await;
     assert!(both.contains("providers.pool.credentials"), "{both}");
+}
+
+/// A gateway whose model `both` has a provider with this credential's file, and then another provider.
+async fn with_fallback(file: &Path, first: &Upstream, second: &Upstream) -> Gateway {
+    Gateway::builder()
+        .tables(&format!(
+            "[providers.first]\nadapter = \"openai\"\nbase_url = \"{}\"\ncredential = {{ file = {file:?} }}\n",
+            first.base_url()
+        ))
+        .provider("second", "openai", Some(second))
+        .model("both", &["first", "second"])
+        .start()
+        .await
+}
+
+#[tokio::test]
+async fn a_refused_credential_rests_although_it_is_the_only_one() {
+    for status in [401, 402, 403] {
+        let folder = TempDir::new().expect("a folder");
+        let file = folder.path().join("credential");
+        fs::write(&file, CREDENTIALS[0]).expect("the folder can be written");
+        let first = upstream_against_first(move || Reply::error(status, "no")).await;
+        let second = Upstream::start().await;
+        second.always(Reply::chat("second"));
+        let gateway = with_fallback(&file, &first, &second).await;
+        for _ in 0..5 {
+            assert_eq!(gateway.chat("both", "x").await.content(), "second");
+        }
+        assert_eq!(first.count(), 1, "{status}");
+
+        // Operators see it.
+        let overview = gateway.admin("root").await.get("/admin/overview").await;
+        let overview = overview.json();
+        let providers = overview["providers"].as_array().expect("a list");
+        let provider = providers.iter().find(|one| one["name"] == "first");
+        let provider = provider.expect("the provider");
+        assert_eq!(provider["state"], "refused", "{status}: {provider}");
+        assert_eq!(provider["breakers"][0]["state"], "refused", "{provider}");
+        let left = provider["breakers"][0]["seconds_left"].as_u64();
+        assert!(
+            left.is_some_and(|left| (1..=60).contains(&left)),
+            "{provider}"
+        );
+        let metrics = gateway.stranger().get("/metrics").await.text();
+        let refused = "weir_upstream_credential_refused{upstream=\"first/both\"} 1\n";
+        assert!(metrics.contains(refused), "{status}: {metrics}");
+        let mut browser = Browser::of(&gateway, "root").await;
+        let page = browser.page("/console/admin").await;
+        assert!(page.contains("credential refused"), "{page}");
+
+        // Only that provider is allowed: the client gets its error, not a refusal in advance.
+        let alone = gateway.client().with_header("x-weir-provider", "first");
+        let answer = alone.post("/chat", &chat("both", "x")).await;
+        assert!(answer.status.is_server_error(), "{}", answer.text());
+        assert_eq!(first.count(), 2, "{status}");
+
+        // A reload with the same secret changes nothing; with another one, its provider serves at once.
+        let reload = async || {
+            let config = gateway.app().config.clone();
+            let reloaded = gateway.app().take_up(config).await;
+            reloaded.expect("the configuration is valid");
+        };
+        reload().await;
+        assert_eq!(gateway.chat("both", "x").await.content(), "second");
+        assert_eq!(first.count(), 2, "{status}");
+        fs::write(&file, CREDENTIALS[1]).expect("the folder can be written");
+        reload().await;
+        assert_eq!(gateway.chat("both", "x").await.content(), "served");
+    }
+}
+
+#[tokio::test]
+async fn a_credential_that_works_again_loses_its_mark() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("credential");
+    fs::write(&file, CREDENTIALS[0]).expect("the folder can be written");
+    let (first, second) = (Upstream::start().await, Upstream::start().await);
+    first.will(Reply::error(401, "no"));
+    first.always(Reply::chat("first"));
+    second.always(Reply::chat("second"));
+    let gateway = with_fallback(&file, &first, &second).await;
+    assert_eq!(gateway.chat("both", "x").await.content(), "second");
+    assert_eq!(gateway.chat("both", "x").await.content(), "second");
+    let alone = gateway.client().with_header("x-weir-provider", "first");
+    let answer = alone.post("/chat", &chat("both", "x")).await;
+    assert_eq!(answer.content(), "first");
+    assert_eq!(gateway.chat("both", "x").await.content(), "first");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_names_the_credential_of_a_pool_by_its_number() {
+    let upstream = Upstream::start().await;
+    upstream.always_by(|request| match credential_of(request) {
+        1 => Reply::error(401, "no"),
+        _ => Reply::chat("served"),
+    });
+    let folder = TempDir::new().expect("a folder");
+    let served = Served::configured(&format!(
+        "default_catalog = false\nlog_format = \"json\"\n{}",
+        pool_tables(&folder, &upstream, "")
+    ));
+    let client = served.client();
+    while counts(&upstream).get(&1).is_none() {
+        let answer = client.post("/chat", &chat("pooled", "x")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let line = served.logged(|line| line.contains("attempt failed")).await;
+    let line: Value = serde_json::from_str(&line).expect("JSON");
+    assert!(line.to_string().contains("\"credential\":2"), "{line}");
+    let (log, _) = served.stop();
+    for credential in CREDENTIALS {
+        assert!(!log.contains(credential), "{log}");
+    }
 }

@@ -65,9 +65,9 @@ impl Fault {
             }
             Self::Status(401) => expected(502, "UPSTREAM_ERROR", true, false),
             Self::Status(_) => expected(503, "UPSTREAM_UNAVAILABLE", true, false),
-            // A stream shows that no output has arrived.
-            Self::SilentBefore => expected(504, "UPSTREAM_TIMEOUT", stream, false),
-            Self::SilentAfter => expected(504, "UPSTREAM_TIMEOUT", false, stream),
+            Self::SilentBefore => expected(504, "UPSTREAM_TIMEOUT", true, false),
+            // The client has output of a stream, and nothing of a plain response.
+            Self::SilentAfter => expected(504, "UPSTREAM_TIMEOUT", !stream, stream),
             Self::ResetInside => expected(502, "UPSTREAM_ERROR", false, stream),
         }
     }
@@ -176,6 +176,12 @@ async fn available(client: &Client) -> f64 {
     balances["available_credits"].as_f64().expect("a number")
 }
 
+/// The names of a case's models: with the failing provider alone, and with another one.
+fn models_of(speaker: Speaker, stream: bool) -> (String, String) {
+    let case = format!("{speaker:?}-{stream}").to_lowercase();
+    (format!("alone-{case}"), format!("both-{case}"))
+}
+
 /// How many faults are tested at once: they mostly wait.
 const AT_ONCE: usize = 4;
 
@@ -192,27 +198,34 @@ async fn test_fault(fault: Fault) {
         Fault::NoTls => speaks_no_tls().await,
         _ => first.base_url(),
     };
-    let gateway = Gateway::builder()
+    let mut gateway = Gateway::builder()
         .tables(&format!(
             "[timeouts]\ntotal_ms = {}\n[providers.first]\nadapter = \"openai\"\nbase_url = {base_url:?}\n{}\n",
             fault.total_ms(),
             fault.timeouts()
         ))
-        .provider("second", "openai", Some(&second))
-        .model("alone", &["first"])
-        .model("both", &["first", "second"])
-        .start()
-        .await;
+        .provider("second", "openai", Some(&second));
+    // Each case has models of its own, because the failures of another case would open their breakers.
+    for speaker in Speaker::ALL {
+        for stream in [false, true] {
+            let (alone, both) = models_of(speaker, stream);
+            gateway = gateway
+                .model(&alone, &["first"])
+                .model(&both, &["first", "second"]);
+        }
+    }
+    let gateway = gateway.start().await;
     let client = gateway.client();
     for speaker in Speaker::ALL {
         for stream in [false, true] {
             let case = format!("{fault:?} to {speaker:?}, streamed: {stream}");
+            let (alone, both) = models_of(speaker, stream);
             let expected = fault.expected(stream);
             if let Some(reply) = fault.reply(stream) {
                 first.always(reply);
             }
             let before = available(&client).await;
-            let told = ask(speaker, &client, "alone", stream).await;
+            let told = ask(speaker, &client, &alone, stream).await;
             let failed = told.expect_err(&case);
             assert_eq!(
                 speaker.code(&failed.error),
@@ -230,7 +243,7 @@ async fn test_fault(fault: Fault) {
 
             second.always(Scenario::Text.reply("openai", stream).expect("an answer"));
             let (before, calls) = (available(&client).await, second.count());
-            let told = ask(speaker, &client, "both", stream).await;
+            let told = ask(speaker, &client, &both, stream).await;
             assert_eq!(told.is_ok(), expected.gives_way, "{case}: {told:?}");
             assert_eq!(
                 second.count() - calls,

@@ -54,7 +54,7 @@ async fn an_upstream_that_goes_on_for_too_long_after_that_is_cut() {
 }
 
 /// A request of each kind without a stream, and its provider's response.
-fn plain_requests() -> Vec<(&'static str, &'static str, Bytes, Reply)> {
+pub(crate) fn plain_requests() -> Vec<(&'static str, &'static str, Bytes, Reply)> {
     let json = "application/json";
     let body = |body: Value| Bytes::from(body.to_string());
     let data = serde_json::json!([{ "object": "embedding", "index": 0, "embedding": [1] }]);
@@ -118,10 +118,17 @@ fn plain_requests() -> Vec<(&'static str, &'static str, Bytes, Reply)> {
 
 /// A gateway with a model of each kind.
 fn of_all_kinds(upstream: &Upstream) -> Builder {
+    Gateway::builder()
+        .upstream("scripted", upstream)
+        .tables(&models_of_all_kinds("{ provider = \"scripted\" }"))
+}
+
+/// Models of each kind besides chats without images, with these upstreams.
+pub(crate) fn models_of_all_kinds(upstreams: &str) -> String {
     let model = |id: &str, kind: &str, price: &str, more: &str| {
         format!(
             "[models.{id}]\nkind = \"{kind}\"\ncontext_window = 1000\nprice = {{ {price} }}\n{more}\
-             upstreams = [{{ provider = \"scripted\" }}]\n"
+             upstreams = [{upstreams}]\n"
         )
     };
     let tokens = "max_output_tokens = 1000\ndefault_output_tokens = 1000\n";
@@ -138,9 +145,7 @@ fn of_all_kinds(upstream: &Upstream) -> Builder {
         model("voice", "speech", "characters = 20", ""),
         model("ear", "transcription", "minute = 0.6", ""),
     ];
-    Gateway::builder()
-        .upstream("scripted", upstream)
-        .tables(&tables.concat())
+    tables.concat()
 }
 
 /// Lets the gateway learn of a disconnect from the socket: requests on the same runtime give it the time.

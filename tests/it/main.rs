@@ -61,6 +61,7 @@ mod gemini_generate;
 mod guards;
 mod guest_time;
 mod hang_up;
+mod hanging_providers;
 mod health;
 mod hosted;
 mod hostile;

@@ -349,19 +349,20 @@ async fn each_credential_of_a_pool_has_a_breaker_in_the_overview_and_the_metrics
         assert_eq!(gateway.chat("pooled", "x").await.status, 200);
     }
     let after = overview(&admin, "").await;
-    let resting = (1, "resting".to_owned());
+    let refused = (1, "refused".to_owned());
     assert_eq!(
         health(&after, "pool"),
-        ("degraded".to_owned(), vec![resting, closed(2)])
+        ("degraded".to_owned(), vec![refused, closed(2)])
     );
-    metric("weir_upstream_resting{upstream=\"pool/pooled\"} 1").await;
-    metric("weir_upstream_resting{upstream=\"pool#2/pooled\"} 0").await;
+    metric("weir_upstream_credential_refused{upstream=\"pool/pooled\"} 1").await;
+    metric("weir_upstream_credential_refused{upstream=\"pool#2/pooled\"} 0").await;
+    metric("weir_upstream_resting{upstream=\"pool/pooled\"} 0").await;
     let page = Browser::of(&gateway, "root")
         .await
         .page("/console/admin")
         .await;
     assert!(
-        page.contains("pooled, credential 1 <span class=\"badge warn\">resting</span>"),
+        page.contains("pooled, credential 1 <span class=\"badge bad\">credential refused</span>"),
         "{page}"
     );
 }

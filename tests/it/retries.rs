@@ -70,13 +70,54 @@ async fn retry_after_is_honoured_or_another_upstream_asked() {
 async fn a_long_wait_is_left_to_the_client() {
     let upstream = Upstream::start().await;
     let gateway = Gateway::with_upstream(&upstream).await;
-    for seconds in ["6", "3600"] {
-        upstream.always(Reply::error(429, "slow down").header("retry-after", seconds));
+    let weeks = (49 * 86_400).to_string();
+    for (header, value, told) in [
+        ("retry-after", "6", "6"),
+        ("retry-after", "3600", "3600"),
+        // A provider's mistake, or a quota by month: no client should stay away for weeks.
+        ("retry-after", &weeks, "3600"),
+        ("retry-after-ms", "4233600000", "3600"),
+        ("retry-after", "99999999999", "3600"),
+    ] {
+        upstream.always(Reply::error(429, "slow down").header(header, value));
         let count = upstream.count();
         let answer = gateway.chat("scripted", "x").await;
         answer.error(503, "UPSTREAM_UNAVAILABLE");
-        assert_eq!(answer.headers["retry-after"], seconds);
+        assert_eq!(answer.headers["retry-after"], told, "{header}: {value}");
         assert_eq!(upstream.count(), count + 1);
+    }
+}
+
+/// RFC 9110, 10.2.3: `Retry-After` is a number of seconds or a date.
+#[tokio::test]
+async fn retry_after_may_be_a_date_with_every_adapter() {
+    for adapter in ["openai", "anthropic", "gemini", "ollama"] {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::with_adapter(adapter, &upstream).await;
+        for (date, until, told) in [
+            // The clocks of the provider and of weir differ by years: only the provider's counts.
+            (
+                "Wed, 21 Oct 2015 07:28:00 GMT",
+                "Wed, 21 Oct 2015 07:30:00 GMT",
+                "120",
+            ),
+            (
+                "Wed, 21 Oct 2015 07:28:00 GMT",
+                "Wednesday, 21-Oct-15 07:28:30 GMT",
+                "30",
+            ),
+            (
+                "Wed, 21 Oct 2015 07:28:00 GMT",
+                "Mon, 21 Dec 2015 07:28:00 GMT",
+                "3600",
+            ),
+        ] {
+            let limited = Reply::error(429, "slow down").header("date", date);
+            upstream.always(limited.header("retry-after", until));
+            let answer = gateway.chat("scripted", "x").await;
+            answer.error(503, "UPSTREAM_UNAVAILABLE");
+            assert_eq!(answer.headers["retry-after"], told, "{adapter}: {until}");
+        }
     }
 }
 
@@ -91,7 +132,7 @@ async fn an_upstream_that_refuses_the_credential_gives_way_to_the_next() {
         assert_eq!(answer.content(), "from the second", "{status}");
         assert_eq!((first.count(), second.count()), (1, 1), "{status}");
 
-        // The last upstream's refusal is an error of the gateway.
+        // The last upstream's refusal is an error of the gateway. Each is asked, because none is left.
         second.always(Reply::error(status, "who are you"));
         let answer = gateway.chat("both", "x").await;
         answer.error(502, "UPSTREAM_ERROR");

@@ -371,6 +371,10 @@ async fn an_invalid_response_costs_nothing() {
         }
         for (path, body, reply) in cases {
             let said = String::from_utf8_lossy(&reply.whole_body()).into_owned();
+            // A valid response keeps the provider's breaker closed.
+            upstream.will(vectors(adapter, &["[1]"]));
+            let valid = client.post(EMBEDDINGS, &asked(json!("a"))).await;
+            assert_eq!(valid.status, 200, "{adapter}: {}", valid.text());
             upstream.will(reply);
             let answer = client.post(path, &body).await;
             assert_eq!(answer.status, 502, "{adapter}, {said}: {}", answer.text());

@@ -157,22 +157,6 @@ async fn a_server_that_accepts_and_stays_silent_counts_as_unreachable() {
     );
 }
 
-#[tokio::test]
-async fn another_upstream_is_not_asked_after_a_time_out() {
-    let (first, second) = (Upstream::start().await, Upstream::start().await);
-    first.always(Reply::never());
-    second.always(Reply::chat("must not be asked"));
-    let gateway = Gateway::builder()
-        .provider("first", "openai", Some(&first))
-        .provider("second", "openai", Some(&second))
-        .model("both", &["first", "second"])
-        .tables("[timeouts]\nfirst_byte_ms = 200\n")
-        .start()
-        .await;
-    assert_eq!(gateway.stream("both", "x").await.status, 504);
-    assert_eq!((first.count(), second.count()), (1, 0));
-}
-
 /// Clients and proxies treat a connection without a byte as dead.
 #[tokio::test]
 async fn a_stream_with_nothing_to_say_is_kept_alive() {

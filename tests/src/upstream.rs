@@ -459,6 +459,15 @@ impl Reply {
         reply
     }
 
+    /// A body that sends one blank line at each interval and never ends, as DeepSeek's does while a plain request waits
+    /// (API documentation, "Rate Limit": "continuously return empty lines").
+    pub fn drip_blanks(every: Duration) -> Self {
+        let mut reply = Self::json(200, &Value::Null).chunked();
+        reply.pieces = vec![Bytes::from_static(b"\n")];
+        reply.ending = Ending::Drip { byte: b'\n', every };
+        reply
+    }
+
     /// Headers that grow by one byte at each interval and never end.
     pub fn drip_head(every: Duration) -> Self {
         Self {

@@ -96,6 +96,14 @@ impl Credential {
         }
     }
 
+    /// Whether both are the same secret. Tokens of two issuers always differ: their sources are not compared.
+    pub fn is_same_secret(&self, other: &Self) -> bool {
+        match (self.fixed(), other.fixed()) {
+            (Some(one), Some(other)) => one.expose() == other.expose(),
+            _ => false,
+        }
+    }
+
     /// Returns the fixed secret, if it is one.
     pub fn fixed(&self) -> Option<&Secret> {
         match self {

@@ -26,6 +26,15 @@ pub const MAX_WAITS: Duration = Duration::from_secs(30);
 /// The size of a body that every sound component can process within its limits, regardless of content.
 pub const LARGE_REQUEST_BYTES: usize = 64 << 10;
 
+/// The maximum pause that weir takes over from an upstream, for its own retries and in `Retry-After` for clients.
+///
+/// Quotas by day or month lead to pauses of hours or weeks, and a mistaken header to any number. Clients that obey it
+/// would stay away although another provider, a raised quota or a new credential serves them long before. An hour keeps
+/// the pauses of limits by minute and hour whole; after that, one request shows whether the limit still holds. Other
+/// clients and gateways stop earlier: openai-python obeys at most 60 s (`_calculate_retry_timeout`), Envoy's
+/// `rate_limited_retry_back_off` 300 s.
+pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3_600);
+
 /// The maximum bytes of an upstream's error code.
 const MAX_CODE_BYTES: usize = 64;
 
@@ -100,10 +109,17 @@ pub enum ExchangeError {
     ShuttingDown,
 }
 
+/// Returns the pause that an upstream requests, up to [`LONGEST_RETRY_AFTER`].
+pub fn retry_after(failure: &Failure) -> Option<Duration> {
+    let pause = failure.retry_after_ms;
+    let pause = pause.map(|ms| Duration::from_millis(ms.into()));
+    pause.map(|pause| pause.min(LONGEST_RETRY_AFTER))
+}
+
 /// The phase of a timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The headers of the response.
+    /// The headers of the response; without a stream, also the first byte of its content.
     FirstByte,
     /// The first data of the response, while another upstream is available.
     FirstToken,
@@ -116,7 +132,7 @@ pub enum Phase {
 impl std::fmt::Display for Phase {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
-            Self::FirstByte => "no response headers arrived",
+            Self::FirstByte => "no response headers or content arrived",
             Self::FirstToken => "no data arrived before the first-token timeout",
             Self::Idle => "the response paused",
             Self::Total => "the request's deadline passed",
@@ -169,17 +185,15 @@ impl From<OutOfOrder> for ExchangeError {
 
 impl ExchangeError {
     /// Whether a retry is safe: the upstream received nothing, or it declined the request itself, or it had sent no
-    /// data when weir disconnected it for the next one.
+    /// output when weir disconnected it for the next one.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Connect => Retry::Again(Duration::ZERO),
-            Self::Credential(_) | Self::Misconfigured(_) | Self::TimedOut(Phase::FirstToken) => {
-                Retry::Elsewhere
-            }
+            Self::Credential(_) | Self::Misconfigured(_) => Retry::Elsewhere,
+            _ if self.is_of_hanging_upstream() => Retry::Elsewhere,
             Self::Failure(failure) => match failure.kind {
                 FailureKind::Unavailable | FailureKind::RateLimited => {
-                    let pause_ms = failure.retry_after_ms.unwrap_or(0);
-                    Retry::Again(Duration::from_millis(pause_ms.into()))
+                    Retry::Again(retry_after(failure).unwrap_or_default())
                 }
                 FailureKind::ModelNotFound
                 | FailureKind::Unauthorized
@@ -188,6 +202,14 @@ impl ExchangeError {
             },
             _ => Retry::Never,
         }
+    }
+
+    /// Whether the upstream took too long while time for another one was left.
+    pub fn is_of_hanging_upstream(&self) -> bool {
+        matches!(
+            self,
+            Self::TimedOut(Phase::FirstByte | Phase::FirstToken | Phase::Idle)
+        )
     }
 
     /// The class of the error, as one word.
@@ -384,8 +406,7 @@ fn of_failure(failure: &Failure) -> ApiError {
             None => error,
         }
     };
-    let retry_after =
-        |default_ms| Duration::from_millis(failure.retry_after_ms.unwrap_or(default_ms).into());
+    let pause = retry_after(failure).unwrap_or(Duration::from_secs(1));
     let blamed = printable(failure.param.as_deref().unwrap_or_default(), 100);
     match failure.kind {
         FailureKind::Unsupported => {
@@ -424,12 +445,12 @@ fn of_failure(failure: &Failure) -> ApiError {
             ErrorCode::UpstreamUnavailable,
             "The model's provider limits requests; retry later.",
         )
-        .with_retry_after(retry_after(1_000)),
+        .with_retry_after(pause),
         FailureKind::Unavailable => ApiError::new(
             ErrorCode::UpstreamUnavailable,
             "The model's provider is unavailable; retry later.",
         )
-        .with_retry_after(retry_after(1_000)),
+        .with_retry_after(pause),
     }
 }
 

@@ -55,8 +55,6 @@ pub struct Upstream {
     pub credential: Option<Credential>,
     /// The place of the credential in requests, instead of the adapter's.
     pub slot: Option<CredentialSlot>,
-    /// Time limits.
-    pub timeouts: UpstreamTimeouts,
 }
 
 impl Upstream {
@@ -66,10 +64,11 @@ impl Upstream {
     }
 }
 
-/// Time limits of an upstream.
+/// Time limits of an upstream's responses for one model.
 #[derive(Debug, Clone, Copy)]
 pub struct UpstreamTimeouts {
-    /// From the request to the headers of a streamed response.
+    /// From the request to the headers of a streamed response. If there is an upstream to fall back to, also to the first
+    /// byte of any other response's content.
     pub first_byte: Duration,
     /// From the request to the first token of a streamed response, if there is an upstream to fall back to.
     pub first_token: Duration,

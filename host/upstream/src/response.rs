@@ -1,5 +1,7 @@
 //! The parts of a provider's response that an adapter may see.
 
+use std::time::SystemTime;
+
 use http::header::{self, HeaderMap, HeaderName};
 use weir_sandbox::adapter::bindings::adapter::{Description, Header};
 use weir_sandbox::adapter::description;
@@ -22,7 +24,8 @@ pub fn is_encoded(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Returns the response headers that an adapter sees. Headers with the credential in them are left out.
+/// Returns the response headers that an adapter sees. Headers with the credential in them are left out, and `Retry-After`
+/// is always in seconds: adapters have no clock that could read its other form, a date.
 pub fn visible_headers(
     headers: &HeaderMap,
     adapter: &Description,
@@ -32,8 +35,26 @@ pub fn visible_headers(
         .iter()
         .filter(|(name, _)| VISIBLE_HEADERS.contains(name) || description::asks_for(adapter, name))
         .filter_map(|(name, value)| {
-            Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
+            let value = value.to_str().ok()?;
+            let seconds = match name {
+                &header::RETRY_AFTER => seconds_until(value, headers),
+                _ => None,
+            };
+            let value = seconds.map_or_else(|| value.to_owned(), |seconds| seconds.to_string());
+            Some((name.as_str().to_owned(), value))
         })
         .filter(|(_, value)| credential.is_none_or(|credential| !value.contains(credential)))
         .collect()
+}
+
+/// Returns the seconds until an HTTP date, rounded up, or nothing if it is none. The response's own `Date` is the start if
+/// it has one, so that a difference between the clocks does not count.
+fn seconds_until(date: &str, headers: &HeaderMap) -> Option<u64> {
+    let until = httpdate::parse_http_date(date.trim()).ok()?;
+    let sent = headers.get(header::DATE);
+    let sent = sent.and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
+    let left = until.duration_since(sent.unwrap_or_else(SystemTime::now));
+    // A date in the past is no pause.
+    let left = left.unwrap_or_default();
+    Some(left.as_secs() + u64::from(left.subsec_nanos() > 0))
 }

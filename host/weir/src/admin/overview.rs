@@ -16,8 +16,8 @@ use weir_upstream::breaker::{BreakerReading, BreakerStatus};
 use super::store;
 use super::tight_budgets::{self, TightBudget};
 use crate::app::App;
-use crate::catalog::Catalog;
 use crate::catalog::end_date::EndDate;
+use crate::catalog::{Catalog, PoolMember};
 use crate::identity::admin::AdminCaller;
 use crate::query::ListQuery;
 use crate::traffic::TrafficSums;
@@ -135,8 +135,9 @@ pub struct ProviderHealth {
     pub adapter: String,
     /// The number of its credentials.
     pub credentials: usize,
-    /// `working`; `failing` if a model's last three attempts failed; `degraded` if some of its breakers are not closed;
-    /// `unavailable` if all are open.
+    /// `working`; `failing` if a model's last three attempts failed; `degraded` if some of its breakers are not closed, or
+    /// open for an account; `refused` if the provider refuses the credentials of all models; `unavailable` if all breakers
+    /// are open.
     pub state: &'static str,
     /// The breakers of each model with each credential.
     pub breakers: Vec<BreakerItem>,
@@ -152,12 +153,15 @@ pub struct BreakerItem {
     /// The place of the credential in the provider's list; 1 is the first.
     pub credential: usize,
     /// `closed`; `open` if the upstream gets no requests; `half_open` if one request probes it; `resting` if it limits
-    /// the rate or refuses the credential, and is tried last.
+    /// the rate, or `refused` if it refuses the credential, and is tried last.
     pub state: &'static str,
-    /// Seconds until an open breaker lets a request through, or until a resting upstream is no longer tried last.
+    /// Seconds until an open breaker lets a request through, until a resting upstream is no longer tried last, or until a
+    /// request probes a refused credential.
     pub seconds_left: Option<u64>,
     /// Failures in a row.
     pub failures: u32,
+    /// Accounts for which alone the breaker is open.
+    pub open_accounts: usize,
 }
 
 /// The queue of a node.
@@ -337,12 +341,12 @@ fn providers(app: &App, catalog: &Catalog) -> Vec<ProviderHealth> {
                 state: "working",
                 breakers: Vec::new(),
             });
-        for (index, member) in candidate.pool.iter().enumerate() {
+        for member in &candidate.pool {
             // Several models may be one model there.
             let is_known = |breaker: &BreakerItem| breaker.upstream == *member.key;
             if !provider.breakers.iter().any(is_known) {
                 let reading = app.inference.routing.breakers.reading(&member.key);
-                let item = BreakerItem::of(&member.key, &candidate.model, index + 1, reading);
+                let item = BreakerItem::of(member, &candidate.model, reading);
                 provider.breakers.push(item);
             }
         }
@@ -357,11 +361,15 @@ impl ProviderHealth {
     fn judged(mut self) -> Self {
         self.breakers
             .sort_by(|a, b| (&a.model, a.credential).cmp(&(&b.model, b.credential)));
-        let is_closed = |breaker: &BreakerItem| breaker.state == "closed";
+        let is_closed =
+            |breaker: &BreakerItem| breaker.state == "closed" && breaker.open_accounts == 0;
         let is_open = |breaker: &BreakerItem| breaker.state == "open";
+        let is_refused = |breaker: &BreakerItem| breaker.state == "refused";
         let fails = |breaker: &BreakerItem| breaker.failures >= FAILING;
         self.state = if !self.breakers.is_empty() && self.breakers.iter().all(is_open) {
             "unavailable"
+        } else if !self.breakers.is_empty() && self.breakers.iter().all(is_refused) {
+            "refused"
         } else if self.breakers.iter().any(fails) {
             "failing"
         } else if self.breakers.iter().all(is_closed) {
@@ -374,14 +382,15 @@ impl ProviderHealth {
 }
 
 impl BreakerItem {
-    fn of(key: &str, model: &str, credential: usize, reading: BreakerReading) -> Self {
+    fn of(member: &PoolMember, model: &str, reading: BreakerReading) -> Self {
         Self {
-            upstream: key.to_owned(),
+            upstream: member.key.to_string(),
             model: model.to_owned(),
-            credential,
+            credential: member.credential,
             state: match reading.status {
                 BreakerStatus::Closed => "closed",
                 BreakerStatus::Resting => "resting",
+                BreakerStatus::Refused => "refused",
                 BreakerStatus::HalfOpen => "half_open",
                 BreakerStatus::Open => "open",
             },
@@ -389,6 +398,7 @@ impl BreakerItem {
                 .left
                 .map(|left| left.as_millis().div_ceil(1_000) as u64),
             failures: reading.failures,
+            open_accounts: reading.open_accounts,
         }
     }
 }

@@ -18,6 +18,7 @@ use weir_plugins::Plugins;
 use weir_storage::cache::Announcements;
 use weir_storage::clock::Millis;
 use weir_storage::database;
+use weir_upstream::breaker::Breakers;
 
 use super::build::{lines, report_left_out, try_build};
 use crate::audit::{Actor, AuditEvent};
@@ -126,6 +127,7 @@ impl CatalogLayers {
         config: &Config,
         plugins: &Plugins,
         core: &Core,
+        breakers: Breakers,
     ) -> anyhow::Result<Self> {
         let newest = database::at_start(|| store::newest(&core.database)).await;
         let state = LayerState {
@@ -142,7 +144,7 @@ impl CatalogLayers {
         Ok(Self(Arc::new(LayerParts {
             core: core.clone(),
             plugins: plugins.clone(),
-            catalog: Arc::new(LiveCatalog::new(catalog)),
+            catalog: Arc::new(LiveCatalog::new(catalog, breakers)),
             state: Mutex::new(state),
         })))
     }

@@ -24,6 +24,7 @@ use weir_storage::secrets::create_private_folder;
 use weir_storage::{Cache, Database, database};
 use weir_telemetry::export::ExportFigures;
 use weir_telemetry::spans::Tracer;
+use weir_upstream::breaker::Breakers;
 use weir_upstream::client::HttpClient;
 use weir_upstream::file_reader::FileReader;
 
@@ -217,7 +218,8 @@ async fn compare_with_stores(
     database::at_start(|| prepared.plugins.sync(database))
         .await
         .context("cannot read the installed plugins")?;
-    CatalogLayers::start(config, &prepared.plugins, core).await
+    let breakers = Breakers::new(core.cache.clone());
+    CatalogLayers::start(config, &prepared.plugins, core, breakers).await
 }
 
 /// Invalidates the cache's copies of keys and users unless another node runs: while none did, an operator may have restored an
@@ -286,7 +288,7 @@ impl BaseParts {
         sealing_keys: KeyRing,
         exporters: Exporters,
     ) -> Self {
-        let routing = Routing::new(core.cache.clone());
+        let routing = Routing::new(core.cache.clone(), catalog.breakers().clone());
         let (spans, rows) = (ExportFigures::default(), LogExportFigures::default());
         let metrics = Metrics::new(ledger.metrics(), &routing.breakers, &spans, &rows);
         let instance = ledger.boot_id().as_str();

@@ -32,7 +32,7 @@ pub struct ProviderConfig {
     #[serde(default)]
     pub credential: Option<CredentialSettings>,
     /// Several credentials in place of `credential`: conversations are shared out between them, and one that the provider
-    /// refuses or limits is used last for a while. Default: none.
+    /// refuses or limits is used last until it works again. Default: none.
     #[serde(default)]
     pub credentials: Vec<CredentialSettings>,
     /// Place of the credential in requests: `"bearer"`, `{ header = "NAME" }` or `{ query = "NAME" }`. Default: the
@@ -67,7 +67,7 @@ pub enum SlotConfig {
     Query(String),
 }
 
-/// A provider's own timeouts.
+/// The timeouts of a provider or a model.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutOverrides {
@@ -143,6 +143,9 @@ pub struct ModelConfig {
     /// Price at upstreams without a price of their own. Default: each upstream's own.
     #[serde(default)]
     pub price: Option<PriceConfig>,
+    /// `first_byte_ms`, `first_token_ms` and `idle_ms` in place of those of the providers. Default: the providers'.
+    #[serde(default)]
+    pub timeouts: TimeoutOverrides,
 }
 
 /// The kind of a model's requests.

@@ -27,7 +27,7 @@ mod problem;
 pub mod routes;
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
 use figment::Figment;
@@ -45,7 +45,7 @@ use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
 use self::config::{
     CandidateConfig, InputUnit, ModelConfig, ModelKind, PriceConfig, ProviderConfig, RouteBy,
-    SlotConfig,
+    SlotConfig, TimeoutOverrides,
 };
 use self::data_terms::DataTerms;
 use self::end_date::EndDate;
@@ -210,6 +210,8 @@ pub struct Candidate {
     pub weight: Option<NonZeroU32>,
     /// The terms of its provider.
     pub data_terms: DataTerms,
+    /// Time limits: the model's, else the provider's, else those of `[timeouts]`.
+    pub timeouts: UpstreamTimeouts,
 }
 
 /// A candidate with one of its provider's credentials.
@@ -217,6 +219,8 @@ pub struct Candidate {
 pub struct PoolMember {
     /// The key of its state, such as breakers: two models or two credentials at one provider can fail separately.
     pub key: Arc<str>,
+    /// The place of the credential in the provider's list; 1 is the first.
+    pub credential: usize,
     /// The upstream with this credential.
     pub upstream: Arc<Upstream>,
 }
@@ -528,6 +532,7 @@ impl PoolMember {
         };
         Self {
             key: key.into(),
+            credential: index + 1,
             upstream: upstream.clone(),
         }
     }
@@ -920,7 +925,6 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         if self.problems.len() > problems_before {
             return None;
         }
-        let (own, defaults) = (&provider.timeouts, self.settings.timeouts);
         let credentials = credentials.into_iter().map(|(_, credential)| credential);
         let mut credentials: Vec<_> = credentials.map(Some).collect();
         if credentials.is_empty() {
@@ -932,15 +936,21 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                 base: base.clone(),
                 credential,
                 slot: slot.clone(),
-                timeouts: UpstreamTimeouts::from_millis(
-                    own.first_byte_ms.unwrap_or(defaults.first_byte_ms),
-                    own.first_token_ms.unwrap_or(defaults.first_token_ms),
-                    own.idle_ms.unwrap_or(defaults.idle_ms),
-                ),
                 adapter: provider.adapter.clone(),
             })
         };
         Some(Ok(credentials.into_iter().map(with).collect()))
+    }
+
+    fn timeouts(&self, model: &ModelConfig, provider: &ProviderConfig) -> UpstreamTimeouts {
+        let (model, provider) = (&model.timeouts, &provider.timeouts);
+        let defaults = self.settings.timeouts;
+        let own = |of: fn(&TimeoutOverrides) -> Option<NonZeroU64>| of(model).or(of(provider));
+        UpstreamTimeouts::from_millis(
+            own(|own| own.first_byte_ms).unwrap_or(defaults.first_byte_ms),
+            own(|own| own.first_token_ms).unwrap_or(defaults.first_token_ms),
+            own(|own| own.idle_ms).unwrap_or(defaults.idle_ms),
+        )
     }
 
     /// Validates the provider's settings with its adapter. A missing or inactive adapter validates them at its
@@ -1067,8 +1077,9 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                     self.problems.push(other_kind(id, index, &upstream.adapter));
                     continue;
                 }
-                let model = candidate.model.clone().unwrap_or_else(|| id.to_owned());
                 let provider = &self.settings.providers[&candidate.provider];
+                let timeouts = self.timeouts(model, provider);
+                let model = candidate.model.clone().unwrap_or_else(|| id.to_owned());
                 let members = pool.iter().enumerate();
                 candidates.push(Candidate {
                     pool: members
@@ -1086,6 +1097,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                             retention_days: provider.retention_days,
                         },
                     },
+                    timeouts,
                 });
             }
         }

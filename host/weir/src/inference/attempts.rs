@@ -2,16 +2,17 @@
 //!
 //! **Invariant:** weir retries only if the upstream cannot have served the attempt: its component failed before it sent
 //! anything, the connection failed, or the upstream itself declined, and the client received nothing. The only
-//! exception is a stream without data at the first-token timeout: weir disconnects that upstream, books its cost, and
-//! the client pays only for the response that it receives. **Invariant:** at most [`ATTEMPTS_PER_UPSTREAM`] attempts on
-//! each of a model's upstreams, all within the request's one deadline. Only a failure that another credential of the same
-//! provider may avoid leads to one.
+//! exception is an upstream that hangs while another one is available: weir disconnects it before any output, books its
+//! cost, and the client pays only for the response that it receives. **Invariant:** at most [`ATTEMPTS_PER_UPSTREAM`]
+//! attempts on each of a model's upstreams, all within the request's one deadline. Only a failure that another credential
+//! of the same provider may avoid leads to one.
 
 use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::Instant;
 use weir_dialects::Attachment;
+use weir_ledger::AccountId;
 use weir_plugins::counters::ExchangeEnd;
 use weir_plugins::oversight::ExchangeRecord;
 use weir_plugins::slots::ChosenComponent;
@@ -20,7 +21,7 @@ use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, ExtraField};
 use weir_sandbox::adapter::{AdapterRequest, OtherRequest};
 use weir_upstream::breaker::{AttemptHealth, Permit, UpstreamState};
-use weir_upstream::error::{ExchangeError, LARGE_REQUEST_BYTES, Phase, Retry};
+use weir_upstream::error::{ExchangeError, LARGE_REQUEST_BYTES, Phase, Retry, retry_after};
 
 use super::InferenceParts;
 use super::exchange::ExchangeInputs;
@@ -45,9 +46,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The maximum pause before a retry while another upstream is available.
 const LONGEST_PAUSE_BEFORE_FALLBACK: Duration = Duration::from_secs(1);
-
-/// The time for which a credential that its provider refuses is used only after all others of its pool.
-const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// The permit for one of a route's upstreams.
 pub(super) struct AttemptPermit {
@@ -91,10 +89,11 @@ struct Attempts<'a> {
 pub(super) fn first_entry(
     parts: &InferenceParts,
     route: &Route,
+    account: &AccountId,
 ) -> Result<AttemptPermit, ExchangeError> {
     let mut refused = None;
     for (at, routed) in route.upstreams().enumerate() {
-        match enter(parts, at, routed.member) {
+        match enter(parts, at, routed.member, account) {
             Ok(entry) => return Ok(entry),
             // The first upstream's error counts, because the request prefers that upstream.
             Err(error) => refused = refused.or(Some(error)),
@@ -107,8 +106,9 @@ fn enter(
     parts: &InferenceParts,
     at: usize,
     member: &PoolMember,
+    account: &AccountId,
 ) -> Result<AttemptPermit, ExchangeError> {
-    let permit = parts.routing.breakers.enter(&member.key);
+    let permit = parts.routing.breakers.enter(&member.key, account);
     Ok(AttemptPermit {
         at,
         permit: permit.map_err(ExchangeError::LeftAlone)?,
@@ -166,7 +166,7 @@ pub(super) async fn attempt_all(
         }
         let entry = match first.take() {
             Some(entry) => Ok(entry),
-            None => enter(parts, at, routed.member),
+            None => enter(parts, at, routed.member, relay.meter().account()),
         };
         let asked = match entry {
             Ok(entry) => attempts.ask(routed, entry, relay).await,
@@ -204,8 +204,8 @@ impl Attempts<'_> {
         let RoutedUpstream { candidate, member } = routed;
         let upstream = &*member.upstream;
         // All attempts on the upstream share this lookup, because an exchange ends on its first component.
-        let account = relay.meter().account();
-        let Some(chosen) = self.parts.plugins.adapter_for(&upstream.adapter, account) else {
+        let account = relay.meter().account().clone();
+        let Some(chosen) = self.parts.plugins.adapter_for(&upstream.adapter, &account) else {
             return Err(AttemptFailure::Declined(ExchangeError::NoAdapter));
         };
         self.request.set_model(&candidate.model);
@@ -229,7 +229,8 @@ impl Attempts<'_> {
         let mut left = ATTEMPTS_PER_UPSTREAM;
         loop {
             left -= 1;
-            let has_next = self.has_next(entry.at, candidate);
+            let has_next = self.has_next(entry.at, candidate, &account);
+            let began = Instant::now();
             let under_way = &entry.under_way;
             let outcome = self
                 .attempt(
@@ -241,23 +242,14 @@ impl Attempts<'_> {
                     relay,
                 )
                 .await;
-            let is_of_credential = outcome
-                .as_ref()
-                .is_err_and(|error| is_of_credential(error, relay));
-            let health = match health(&outcome) {
-                health @ AttemptHealth::Limits(_) => health,
-                // Others of the pool take its place, and a request a minute shows whether it works again.
-                _ if candidate.pool.len() > 1 && is_of_credential => {
-                    AttemptHealth::Limits(Some(REFUSED_FOR))
-                }
-                health => health,
-            };
-            entry.permit.note(health, relay.meter().account());
+            let outcome_health = health(&outcome, relay, began.elapsed());
+            entry.permit.note(outcome_health);
             let Err(error) = outcome else {
                 return Ok(());
             };
-            report(&upstream.name, &upstream.adapter, self.made, &error);
-            let (error, pause) = declined(error, relay)?;
+            report(routed, self.made, &error);
+            let is_of_credential = is_of_credential(&error, relay);
+            let (error, pause) = declined(error, has_next, relay)?;
             let longest = match has_next {
                 true => LONGEST_PAUSE_BEFORE_FALLBACK,
                 false => LONGEST_PAUSE,
@@ -266,10 +258,16 @@ impl Attempts<'_> {
                 *pause <= longest && Instant::now() + *pause < self.bounds.deadline
             };
             match pause.filter(is_short) {
-                _ if is_of_credential && self.has_other_credential(entry.at, candidate) => {
+                _ if is_of_credential
+                    && self.has_other_credential(entry.at, candidate, &account) =>
+                {
                     return Err(AttemptFailure::Declined(error));
                 }
-                Some(pause) if left > 0 && self.may_be_asked(member) => {
+                Some(pause)
+                    if left > 0
+                        && outcome_health != AttemptHealth::Refused
+                        && self.is_closed(member, &account) =>
+                {
                     wait(relay, pause).await.map_err(AttemptFailure::Failed)?;
                 }
                 _ => return Err(AttemptFailure::Declined(error)),
@@ -318,7 +316,8 @@ impl Attempts<'_> {
             attachments: self.attachments,
             answer_bytes: self.parts.exchange_limits.answer_bytes.get(),
             stream_flush: self.parts.exchange_limits.stream_flush(),
-            first_token: has_next.then_some(upstream.timeouts.first_token),
+            timeouts: candidate.timeouts,
+            has_next,
             recorder: &self.parts.recorder,
         };
         let outcome = exchange.run(relay).await;
@@ -369,35 +368,52 @@ impl Attempts<'_> {
     }
 
     /// Whether the route has another available candidate behind this place.
-    fn has_next(&self, at: usize, candidate: &Candidate) -> bool {
-        self.is_available_behind(at, |behind| !std::ptr::eq(behind, candidate))
+    fn has_next(&self, at: usize, candidate: &Candidate, account: &AccountId) -> bool {
+        self.is_available_behind(at, account, |behind| !std::ptr::eq(behind, candidate))
     }
 
     /// Whether another credential of the candidate is available behind this place.
-    fn has_other_credential(&self, at: usize, candidate: &Candidate) -> bool {
-        self.is_available_behind(at, |behind| std::ptr::eq(behind, candidate))
+    fn has_other_credential(&self, at: usize, candidate: &Candidate, account: &AccountId) -> bool {
+        self.is_available_behind(at, account, |behind| std::ptr::eq(behind, candidate))
     }
 
-    fn is_available_behind(&self, at: usize, counts: impl Fn(&Candidate) -> bool) -> bool {
+    fn is_available_behind(
+        &self,
+        at: usize,
+        account: &AccountId,
+        counts: impl Fn(&Candidate) -> bool,
+    ) -> bool {
         let mut behind = self.route.upstreams().skip(at + 1);
-        behind.any(|routed| counts(routed.candidate) && self.may_be_asked(routed.member))
+        behind.any(|routed| {
+            let standing = self.standing(routed.member, account);
+            counts(routed.candidate) && standing < UpstreamState::Refused
+        })
     }
 
-    fn may_be_asked(&self, member: &PoolMember) -> bool {
-        let standing = self.parts.routing.breakers.standing(&member.key);
-        !matches!(standing, UpstreamState::Open(_))
+    fn is_closed(&self, member: &PoolMember, account: &AccountId) -> bool {
+        !matches!(self.standing(member, account), UpstreamState::Open(_))
+    }
+
+    fn standing(&self, member: &PoolMember, account: &AccountId) -> UpstreamState {
+        self.parts.routing.breakers.standing(&member.key, account)
     }
 }
 
 /// Whether an attempt failed because of its credential, so that another one of the same provider may succeed.
 fn is_of_credential(error: &ExchangeError, relay: &Relay) -> bool {
-    let ExchangeError::Failure(failure) = error else {
-        return false;
-    };
-    matches!(
-        failure.kind,
-        FailureKind::Unauthorized | FailureKind::RateLimited
-    ) || relay.status() == Some(StatusCode::PAYMENT_REQUIRED)
+    match error {
+        ExchangeError::Failure(failure) => {
+            failure.kind == FailureKind::RateLimited || is_refused(failure, relay)
+        }
+        ExchangeError::Credential(_) => true,
+        _ => false,
+    }
+}
+
+/// Whether the upstream refuses the credential, or its account has no money left.
+fn is_refused(failure: &Failure, relay: &Relay) -> bool {
+    failure.kind == FailureKind::Unauthorized
+        || relay.status() == Some(StatusCode::PAYMENT_REQUIRED)
 }
 
 /// Whether the upstream streams its response. Recordings arrive in pieces, but their providers finish and bill them.
@@ -426,17 +442,21 @@ fn may_be_streamed(chat: &ChatRequest) -> bool {
 /// Decides about a failed attempt: a retry on the same upstream after a pause, or a fallback to the next one.
 fn declined(
     error: ExchangeError,
+    has_next: bool,
     relay: &mut Relay,
 ) -> Result<(ExchangeError, Option<Duration>), AttemptFailure> {
     let is_sent = relay.was_asked();
     let pause = match error.retry() {
         _ if relay.has_begun() => return Err(AttemptFailure::Failed(error)),
+        Retry::Elsewhere if error.is_of_hanging_upstream() && !has_next => {
+            return Err(AttemptFailure::Failed(error));
+        }
         Retry::Never if error.is_of_component() && !is_sent => None,
         Retry::Never => return Err(AttemptFailure::Failed(error)),
         Retry::Again(pause) => Some(pause.max(RETRY_PAUSE)),
         Retry::Elsewhere => None,
     };
-    if matches!(error, ExchangeError::TimedOut(Phase::FirstToken)) {
+    if error.is_of_hanging_upstream() {
         // The upstream was at work, so a client that has disconnected meanwhile pays for it.
         if relay.is_hung_up() {
             return Err(AttemptFailure::Failed(error));
@@ -462,8 +482,8 @@ async fn wait(relay: &mut Relay, pause: Duration) -> Result<(), ExchangeError> {
     }
 }
 
-/// The upstream's health according to an attempt.
-fn health(outcome: &Result<(), ExchangeError>) -> AttemptHealth {
+/// The upstream's health according to an attempt that took this long.
+fn health(outcome: &Result<(), ExchangeError>, relay: &Relay, took: Duration) -> AttemptHealth {
     use ExchangeError as E;
     let Err(error) = outcome else {
         return AttemptHealth::Well;
@@ -471,12 +491,17 @@ fn health(outcome: &Result<(), ExchangeError>) -> AttemptHealth {
     match error {
         E::Connect => AttemptHealth::Unreachable,
         E::Spent => AttemptHealth::Well,
+        E::Credential(_) => AttemptHealth::Refused,
         E::BrokenOff | E::TimedOut(Phase::FirstByte | Phase::FirstToken | Phase::Idle) => {
             AttemptHealth::Fails(None)
         }
+        // A client that reads slowly can use up the time as well.
+        E::TimedOut(Phase::Total) if relay.was_asked() && relay.kept_waiting() * 2 < took => {
+            AttemptHealth::Fails(None)
+        }
+        E::Failure(failure) if is_refused(failure, relay) => AttemptHealth::Refused,
         E::Failure(failure) => {
-            let rest = failure.retry_after_ms;
-            let rest = rest.map(|ms| Duration::from_millis(ms.into()));
+            let rest = retry_after(failure);
             match failure.kind {
                 FailureKind::Unavailable => AttemptHealth::Fails(rest),
                 FailureKind::Malformed => AttemptHealth::Fails(None),
@@ -485,7 +510,7 @@ fn health(outcome: &Result<(), ExchangeError>) -> AttemptHealth {
                 | FailureKind::ModelNotFound
                 | FailureKind::ContextLength
                 | FailureKind::Filtered => AttemptHealth::Well,
-                // The first means that weir sent nothing, the second says nothing about other credentials.
+                // weir sent nothing.
                 FailureKind::Unsupported | FailureKind::Unauthorized => AttemptHealth::Unknown,
             }
         }
@@ -494,14 +519,19 @@ fn health(outcome: &Result<(), ExchangeError>) -> AttemptHealth {
     }
 }
 
-/// Logs the failure of an attempt, at a level according to its cause.
-fn report(upstream: &str, adapter: &str, attempt: u32, error: &ExchangeError) {
+/// Logs the failure of an attempt, at a level according to its cause, with the number of its credential.
+fn report(RoutedUpstream { member, .. }: RoutedUpstream<'_>, attempt: u32, error: &ExchangeError) {
+    let (upstream, adapter) = (&*member.upstream.name, &*member.upstream.adapter);
+    let credential = member.credential;
     match error {
         // Only a change of the credential or the options fixes this.
         ExchangeError::Failure(Failure {
             kind: FailureKind::Unauthorized,
             ..
-        }) => tracing::error!(upstream, attempt, %error, "attempt failed"),
+        })
+        | ExchangeError::Credential(_) => {
+            tracing::error!(upstream, credential, attempt, %error, "attempt failed");
+        }
         // The log already has refused options, and the last words of a terminated guest.
         ExchangeError::Misconfigured(_)
         | ExchangeError::Guest(_)
@@ -510,9 +540,16 @@ fn report(upstream: &str, adapter: &str, attempt: u32, error: &ExchangeError) {
         ExchangeError::Destination(_)
         | ExchangeError::OutOfOrder(_)
         | ExchangeError::TooManySteps => {
-            tracing::warn!(upstream, adapter, attempt, %error, "attempt failed because of the adapter");
+            tracing::warn!(
+                upstream,
+                credential,
+                adapter,
+                attempt,
+                %error,
+                "attempt failed because of the adapter"
+            );
         }
-        _ => tracing::info!(upstream, attempt, %error, "attempt failed"),
+        _ => tracing::info!(upstream, credential, attempt, %error, "attempt failed"),
     }
 }
 

@@ -4,8 +4,8 @@
 //! the response back piece by piece. Events go to the [`Relay`], which applies the client's backpressure: while the
 //! client does not read, weir reads nothing from the upstream.
 //!
-//! **Invariant:** every wait ends: at the upstream's idle or first-byte timeout, at the request's deadline, at the end
-//! of a stream's drain time, or at shutdown. **Invariant:** every loop is bounded, for any sequence of the guest's steps.
+//! **Invariant:** every wait ends: at one of the upstream's timeouts, at the request's deadline, at the end of a stream's
+//! drain time, or at shutdown. **Invariant:** every loop is bounded, for any sequence of the guest's steps.
 
 use std::mem;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use http::StatusCode;
 use tokio::time::Instant;
 use weir_dialects::Attachment;
 use weir_dialects::hosted::{self, HostedTerms};
-use weir_upstream::Upstream;
 use weir_upstream::client::{HttpClient, SendError, UpstreamBody};
 use weir_upstream::credential::Authorization;
 use weir_upstream::destination;
 use weir_upstream::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS, Phase};
 use weir_upstream::redact::Redactor;
 use weir_upstream::response::{is_encoded, visible_headers};
+use weir_upstream::{Upstream, UpstreamTimeouts};
 
 use super::leniency::LenientRequest;
 use super::pace::StreamPace;
@@ -69,8 +69,10 @@ pub struct ExchangeInputs<'a> {
     pub answer_bytes: u64,
     /// The time between two reads of a fast stream.
     pub stream_flush: Duration,
-    /// The timeout of a stream's first data, if another upstream is available.
-    pub first_token: Option<Duration>,
+    /// The upstream's time limits for this model.
+    pub timeouts: UpstreamTimeouts,
+    /// Whether another upstream is available.
+    pub has_next: bool,
     /// The recorder of exchanges.
     pub recorder: &'a Recorder,
 }
@@ -241,18 +243,21 @@ impl ExchangeInputs<'_> {
         // Image streams begin only when an image is ready, even if the client wants a stream.
         let task = self.request.task().map(|request| &request.task);
         let is_streamed = matches!(task, Some(Task::Chat(chat)) if chat.stream);
-        let patience = FirstTokenWait {
-            until: self
-                .first_token
-                .filter(|_| is_streamed)
-                .map(|time| Instant::now() + time),
+        // Images and long reasoning may rightly take longer than `first_byte`: without a stream, it applies only while
+        // another upstream is available.
+        let (first_byte, limit, phase) = match is_streamed {
+            true => {
+                let limits = &self.timeouts;
+                (limits.first_byte, limits.first_token, Phase::FirstToken)
+            }
+            false => (Duration::MAX, self.timeouts.first_byte, Phase::FirstByte),
         };
-        let first_byte = if is_streamed {
-            self.upstream.timeouts.first_byte
-        } else {
-            Duration::MAX
+        let patience = FirstDataWait {
+            until: self.has_next.then(|| Instant::now() + limit),
+            phase,
+            blanks: BlankBytes::default(),
         };
-        let response = self.answer(request, first_byte, patience, relay).await?;
+        let response = self.answer(request, first_byte, &patience, relay).await?;
         let credential = authorization.as_ref().and_then(Authorization::shown);
         let (head, body) = response.into_parts();
         relay.note_status(head.status);
@@ -286,7 +291,7 @@ impl ExchangeInputs<'_> {
         &self,
         request: http::Request<Bytes>,
         first_byte: Duration,
-        patience: FirstTokenWait,
+        patience: &FirstDataWait,
         relay: &mut Relay,
     ) -> Result<http::Response<UpstreamBody>, ExchangeError> {
         let (limit, phase) = patience.limit(first_byte, Phase::FirstByte, relay);
@@ -305,7 +310,7 @@ impl ExchangeInputs<'_> {
             mut redactor,
             mut tape,
         }: UpstreamAnswer<'_>,
-        patience: FirstTokenWait,
+        mut patience: FirstDataWait,
         relay: &mut Relay,
     ) -> Result<(), ExchangeError> {
         let mut left = self.answer_bytes;
@@ -320,7 +325,7 @@ impl ExchangeInputs<'_> {
                 relay.within(Duration::MAX, Phase::Total, pause).await?;
             }
             let asked = Instant::now();
-            let idle = self.upstream.timeouts.idle;
+            let idle = self.timeouts.idle;
             let (limit, phase) = patience.limit(idle, Phase::Idle, relay);
             let piece = relay
                 .within(limit, phase, body.next())
@@ -329,6 +334,7 @@ impl ExchangeInputs<'_> {
             let bytes = match piece {
                 Some(piece) => {
                     pace.note_piece(piece.len(), asked.elapsed());
+                    patience.note_piece(&piece);
                     left = left
                         .checked_sub(piece.len() as u64)
                         .ok_or(ExchangeError::TooLarge)?;
@@ -365,21 +371,57 @@ struct UpstreamAnswer<'a> {
     tape: Option<&'a mut OpenRecording>,
 }
 
-/// The end of the first-token timeout, if another upstream is available.
-#[derive(Debug, Clone, Copy)]
-struct FirstTokenWait {
+/// The time for a response to begin, if another upstream is available.
+#[derive(Debug)]
+struct FirstDataWait {
     until: Option<Instant>,
+    /// The first token of a stream, or the first byte of any other response's content.
+    phase: Phase,
+    blanks: BlankBytes,
 }
 
-impl FirstTokenWait {
-    /// Returns the timeout of a wait and its phase: while no data has arrived, the first-token timeout also applies.
-    fn limit(self, limit: Duration, phase: Phase, relay: &Relay) -> (Duration, Phase) {
+impl FirstDataWait {
+    /// Returns the timeout of a wait and its phase: while no data has arrived, the time to begin also applies.
+    fn limit(&self, limit: Duration, phase: Phase, relay: &Relay) -> (Duration, Phase) {
         let until = self.until.filter(|_| !relay.any_output());
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         match left {
-            Some(left) if left < limit => (left, Phase::FirstToken),
+            Some(left) if left < limit => (left, self.phase),
             _ => (limit, phase),
         }
+    }
+
+    fn note_piece(&mut self, piece: &[u8]) {
+        // A stream has begun with its first token.
+        if self.phase == Phase::FirstByte && self.until.is_some() && self.blanks.is_content(piece) {
+            self.until = None;
+        }
+    }
+}
+
+/// Bytes of a busy provider that keep a connection open before its response: blanks before JSON, and comments of an event
+/// stream. DeepSeek documents both ("Rate Limit": empty lines, and `: keep-alive`).
+#[derive(Debug, Default)]
+struct BlankBytes {
+    is_in_comment: bool,
+}
+
+impl BlankBytes {
+    /// Returns whether the next piece has other bytes. No JSON and no format of recordings begins with a colon.
+    fn is_content(&mut self, piece: &[u8]) -> bool {
+        piece.iter().any(|byte| match byte {
+            b'\n' | b'\r' => {
+                self.is_in_comment = false;
+                false
+            }
+            _ if self.is_in_comment => false,
+            b' ' | b'\t' => false,
+            b':' => {
+                self.is_in_comment = true;
+                false
+            }
+            _ => true,
+        })
     }
 }
 
@@ -389,5 +431,23 @@ async fn advance(relay: &mut Relay, progress: Progress) -> Result<(), ExchangeEr
     match progress.failure {
         None => Ok(()),
         Some(failure) => Err(ExchangeError::Failure(failure)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blanks_and_comments_are_no_content_wherever_they_are_cut() {
+        let blank = b"\n\n \t\r\n: keep-alive\n\n:\r\n: {\"a\": 1}\n";
+        for content in [&b"{"[..], b"[", b"data: {}", b"ID3", b"\0"] {
+            for cut in 0..=blank.len() {
+                let mut bytes = BlankBytes::default();
+                let (first, second) = blank.split_at(cut);
+                assert!(!bytes.is_content(first) && !bytes.is_content(second));
+                assert!(bytes.is_content(content), "{content:?}");
+            }
+        }
     }
 }

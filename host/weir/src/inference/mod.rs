@@ -651,7 +651,10 @@ async fn serve(
     context: RequestContext,
     key: Option<(IdempotentRequest, AccountId)>,
 ) {
-    let first = match (attempts::first_entry(&parts, &route), &key) {
+    let first = match (
+        attempts::first_entry(&parts, &route, relay.meter().account()),
+        &key,
+    ) {
         // A request with a key goes on, because an earlier request may have been served.
         (Err(error), None) => return Box::pin(relay.refuse(error.into())).await,
         (first, _) => first,

@@ -800,6 +800,9 @@ impl Relay {
             return Poll::Ready(ExchangeError::ShuttingDown);
         }
         self.look_for_client(context);
+        // Without a client, nobody awaits a fallback: its provider bills a plain response, which is read to its end.
+        let is_fallback = phase == Phase::FirstByte && !self.upstream_streams;
+        let until = until.filter(|_| !is_fallback || self.hung_up_at.is_none());
         let (at, error) = [
             (until, ExchangeError::TimedOut(phase)),
             (self.abandoned_at(), ExchangeError::Abandoned),

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-/// How long upstreams may take: `[timeouts]`. A provider may override `first_byte_ms`, `first_token_ms` and
+/// How long upstreams may take: `[timeouts]`. Providers and models may override `first_byte_ms`, `first_token_ms` and
 /// `idle_ms`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutSettings {
     /// Milliseconds to connect, including DNS and TLS. Default: 5,000.
     pub connect_ms: NonZeroU64,
-    /// Milliseconds until the headers of a streamed response. Default: 120,000.
+    /// Milliseconds until the headers of a streamed response; without a stream, until the first byte of the content, after
+    /// which weir tries the model's next provider, if there is one. Default: 120,000.
     pub first_byte_ms: NonZeroU64,
     /// Milliseconds until a stream's first token, after which weir tries the model's next provider, if there is one.
     /// Default: 60,000.

@@ -291,6 +291,7 @@ fn health_badge(provider: &ProviderHealth) -> (&'static str, &'static str) {
         "working" => ("good", "working"),
         "failing" => ("bad", "failing"),
         "degraded" => ("warn", "degraded"),
+        "refused" => ("bad", "credential refused"),
         _ => ("bad", "unavailable"),
     }
 }
@@ -301,6 +302,7 @@ fn breaker_badge(breaker: &BreakerItem) -> (&'static str, &'static str) {
         "closed" => ("good", "closed"),
         "resting" => ("warn", "resting"),
         "half_open" => ("warn", "probing"),
+        "refused" => ("bad", "credential refused"),
         _ => ("bad", "open"),
     }
 }

@@ -8,8 +8,8 @@
 //!    of the last response, which has the prompt in a cache. The client identifies a conversation by its session, a
 //!    `prompt_cache_key` or `metadata.user_id`; the identity counts within one account and model.
 //! 4. Credentials of one provider are equally good: a conversation stays with one of them as well.
-//! 5. Upstreams that failed recently, or requested a pause, come last. The [circuit breaker](weir_upstream::breaker)
-//!    skips upstreams that still fail.
+//! 5. Upstreams that requested a pause, refuse their credential, or are left alone after failures come last, in this order.
+//!    The [circuit breaker](weir_upstream::breaker) skips upstreams that still fail.
 //!
 //! **Invariant:** the cache holds no client's text: weir hashes the name of a conversation with its account.
 
@@ -98,10 +98,10 @@ struct Affinity {
 }
 
 impl Routing {
-    /// Returns routing with this shared cache.
-    pub fn new(cache: Cache) -> Self {
+    /// Returns routing with this shared cache and these breakers.
+    pub fn new(cache: Cache, breakers: Breakers) -> Self {
         Self {
-            breakers: Breakers::new(cache.clone()),
+            breakers,
             performance: Performance::default(),
             cache,
         }
@@ -152,7 +152,7 @@ impl Routing {
             })
             .collect();
         if *is_ordered {
-            self.put_open_last(&mut route);
+            self.put_open_last(&mut route, account);
             return route;
         }
         self.sort(&mut route, by, resolved, factors);
@@ -175,7 +175,7 @@ impl Routing {
         {
             route.prefer(|routed| routed.candidate.upstream().name == maker);
         }
-        self.put_open_last(&mut route);
+        self.put_open_last(&mut route, account);
         route
     }
 
@@ -210,10 +210,10 @@ impl Routing {
         *order = scored.into_iter().map(|(_, place)| place).collect();
     }
 
-    fn put_open_last(&self, Route { model, order, .. }: &mut Route) {
+    fn put_open_last(&self, Route { model, order, .. }: &mut Route, account: &AccountId) {
         order.sort_by_cached_key(|(index, member)| {
             let member = &model.candidates[*index].pool[*member];
-            match self.breakers.standing(&member.key) {
+            match self.breakers.standing(&member.key, account) {
                 // The remaining time does not matter here: upstreams with equal standing keep their order.
                 UpstreamState::Open(_) => UpstreamState::Open(Duration::ZERO),
                 standing => standing,

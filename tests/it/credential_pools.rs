@@ -285,7 +285,7 @@ async fn the_log_names_the_credential_of_a_pool_by_its_number() {
         pool_tables(&folder, &upstream, "")
     ));
     let client = served.client();
-    while counts(&upstream).get(&1).is_none() {
+    while !counts(&upstream).contains_key(&1) {
         let answer = client.post("/chat", &chat("pooled", "x")).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
     }

@@ -71,8 +71,11 @@ fn served(request: &Request) -> Reply {
     reply
 }
 
+/// The response of a provider that hangs.
+type Hang = fn(&Request) -> Reply;
+
 /// The ways to hang.
-const HANGS: [(&str, fn(&Request) -> Reply); 6] = [
+const HANGS: [(&str, Hang); 6] = [
     ("no headers", |_| Reply::never()),
     ("trickling headers", |_| Reply::drip_head(EVERY)),
     ("headers only", |request| served(request).silent_after(0)),

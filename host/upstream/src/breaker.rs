@@ -541,7 +541,12 @@ impl Breakers {
         let mut shown = self.0.shown.lock().unwrap_or_else(PoisonError::into_inner);
         for key in shown.iter().filter(|key| !keys.contains(key)) {
             let inner = &self.0;
-            for family in [&inner.open, &inner.open_accounts, &inner.resting, &inner.refused] {
+            for family in [
+                &inner.open,
+                &inner.open_accounts,
+                &inner.resting,
+                &inner.refused,
+            ] {
                 family.remove(&labels(key));
             }
         }

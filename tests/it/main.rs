@@ -51,6 +51,7 @@ mod error_codes;
 mod errors;
 mod exfiltration;
 mod exports;
+mod failed_requests;
 mod fairness;
 mod faults;
 mod field_names;

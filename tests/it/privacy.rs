@@ -184,6 +184,7 @@ impl Paula {
             "SELECT CAST(COUNT(*) AS BIGINT) FROM voucher_guesses WHERE user_id = $1",
             "SELECT CAST(COUNT(*) AS BIGINT) FROM idempotency_keys WHERE account_id = $1",
             "SELECT CAST(COUNT(*) AS BIGINT) FROM failed_requests WHERE user_id = $1",
+            "SELECT CAST(COUNT(*) AS BIGINT) FROM failed_request_counts WHERE account_id = $1",
             "SELECT CAST(COUNT(*) AS BIGINT) FROM traffic_hours WHERE organisation_id = $1",
             "SELECT CAST(COUNT(url) AS BIGINT) FROM payment_checkouts WHERE user_id = $1",
         ] {

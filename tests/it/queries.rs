@@ -116,6 +116,7 @@ const FILL: &[(&str, &str, &str)] = &[
     ),
     ("content_logs", "at", "$NOW"),
     ("failed_requests", "at", "$NOW"),
+    ("failed_request_counts", "minute", "i * 60000"),
     ("traffic_hours", "hour", "i * 3600000"),
     ("holds", "expired_at", "$NOW"),
     ("payment_checkouts", "closed_at", "$NOW"),
@@ -145,7 +146,7 @@ const FILL: &[(&str, &str, &str)] = &[
 ];
 
 /// A part of each sweep's text that runs by itself: the test waits until each was seen.
-const SWEEPS: [&str; 17] = [
+const SWEEPS: [&str; 18] = [
     // Open holds of runs that are over, and of this one.
     "WITH RECURSIVE runs",
     "boot_id = $1 AND opened_at < $2",
@@ -162,6 +163,7 @@ const SWEEPS: [&str; 17] = [
     "FROM payment_events WHERE attempts > 0",
     "FROM audit_events WHERE at <",
     "FROM failed_requests WHERE at <",
+    "FROM failed_request_counts WHERE minute <",
     "FROM content_logs WHERE at <",
     "FROM traffic_hours WHERE hour <",
     // Swarms and tasks.

@@ -531,7 +531,8 @@ async fn pages_of_requests_are_whole_while_requests_are_added() {
             all["requests"][0],
             json!({
                 "id": expected[0], "at": "2026-02-07T12:00:00Z", "model": "small", "provider": "p",
-                "source": "api_key", "key_id": null, "task_id": null, "status": "settled",
+                "source": "api_key", "key_id": null, "task_id": null, "status": "settled", "code": null,
+                "http_status": null, "param": null, "limit": null, "message": null,
                 "tokens_input": 10, "tokens_cache_read": 0, "tokens_cache_write": 0, "tokens_output": 20,
                 "images": 0, "unit": "tokens", "quantity": 30, "held_credits": 1.5, "credits": 1.5, "adapter_digest": "",
                 "latency_ms": 0, "attempts": 0, "estimated": false,

@@ -66,6 +66,9 @@ codes! {
     CheckoutReplaced, CONFLICT, "CHECKOUT_REPLACED",
         "A newer request for another plan replaced this checkout.",
         "Use the newer page, or request a new one.";
+    ClientDisconnected, BAD_REQUEST, "CLIENT_DISCONNECTED",
+        "The client disconnected before the end of the response. Only records of requests have this code.",
+        "Keep the connection open; the charge is for the delivered part.";
     ContentFiltered, BAD_REQUEST, "CONTENT_FILTERED",
         "A filter or the provider rejected the content.",
         "Change the content; `filter` or `upstream_code` has details.";

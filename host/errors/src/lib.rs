@@ -38,6 +38,8 @@ struct ErrorParts {
     status: StatusCode,
     code: ErrorCode,
     message: String,
+    /// The bytes of the message before the text of a provider, if it has one.
+    own_bytes: Option<usize>,
     param: Option<String>,
     retry_after: Option<Duration>,
     no_retry: bool,
@@ -52,6 +54,7 @@ impl ApiError {
             status: code.status(),
             code,
             message: message.into(),
+            own_bytes: None,
             param: None,
             retry_after: None,
             no_retry: false,
@@ -123,6 +126,17 @@ impl ApiError {
     #[must_use]
     pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.0.message = message.into();
+        self.0.own_bytes = None;
+        self
+    }
+
+    /// Appends a provider's text to the sentence for people: `sentence: text`. Records of the error leave it out,
+    /// because it may quote the request.
+    #[must_use]
+    pub fn with_provider_text(mut self, text: &str) -> Self {
+        self.0.own_bytes = Some(self.0.message.len());
+        self.0.message.push_str(": ");
+        self.0.message.push_str(text);
         self
     }
 
@@ -185,6 +199,14 @@ impl ApiError {
     /// The sentence for people.
     pub fn message(&self) -> &str {
         &self.0.message
+    }
+
+    /// The sentence for people, without the text of a provider.
+    pub fn own_message(&self) -> &str {
+        match self.0.own_bytes {
+            Some(bytes) => &self.0.message[..bytes],
+            None => &self.0.message,
+        }
     }
 
     /// The seconds in `Retry-After`, if the response has it.

@@ -46,6 +46,8 @@ impl Purpose {
     pub const RECORDING: Self = Self("recorded exchange");
     /// The prompt and the response of a request.
     pub const CONTENT_LOG: Self = Self("content log");
+    /// The message and the attempts of a failed request.
+    pub const FAILED_REQUEST: Self = Self("failed request");
     /// A tag that tells one tool call from another for its receivers.
     pub const TOOL_CALL: Self = Self("tool call");
     /// The token with which a node calls another one.

@@ -399,7 +399,7 @@ fn of_failure(failure: &Failure) -> ApiError {
     let said = failure.upstream_error.as_deref();
     let said: Option<Value> = said.and_then(|json| serde_json::from_str(json).ok());
     let refused = |code, what: &str| {
-        let error = ApiError::new(code, format!("{what}: {text}"));
+        let error = ApiError::new(code, what).with_provider_text(&text);
         let error = error.with_upstream(said.clone());
         match upstream_code {
             Some(code) => error.with_detail("upstream_code", code),

@@ -20,7 +20,7 @@ use opentelemetry::trace::SpanKind;
 use serde_json::Value;
 use tracing::Level;
 use weir_dialects::ErrorFormat;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_sandbox::Digest;
 use weir_telemetry::LineLimit;
 use weir_telemetry::propagation::TraceContext;
@@ -30,7 +30,7 @@ use weir_telemetry::spans::{Span as TraceSpan, TracedRequest, Tracer};
 
 use crate::content_log::content::{LoggedContent, LoggedResponse};
 use crate::content_log::{ContentLog, ContentLogChoice, EndedContent, LoggedError, LoggedRequest};
-use crate::failed_requests::{FailedRequest, FailedRequests};
+use crate::failed_requests::{AccountError, FailedAttempt, FailedRequest, FailedRequests};
 use crate::limits::data::{DataLimits, MAX_RETENTION_DAYS, REGIONS};
 use crate::log_export::{LogExport, RequestRow};
 use crate::metrics::requests::{CompletedRequest, RequestMetrics, method as method_name};
@@ -153,6 +153,12 @@ struct Facts {
     /// The providers of earlier attempts.
     earlier_upstreams: Vec<String>,
     attempts: u32,
+    /// The number of the last attempt's credential, if it has one.
+    credential: Option<u32>,
+    /// The failed attempts: the last ones.
+    failed_attempts: Vec<FailedAttempt>,
+    /// The error of a model request, for its account.
+    error: Option<AccountError>,
     /// The fields that weir dropped from the body.
     dropped: Vec<String>,
     status: Option<StatusCode>,
@@ -400,15 +406,43 @@ impl RequestContext {
         self.facts().dropped.clone()
     }
 
-    /// Records an attempt: its provider, by its name in the configuration, and its component.
-    pub fn note_attempt(&self, provider: &str, adapter: Digest) {
+    /// Records an attempt: its provider, by its name in the configuration, its component, and the number of its
+    /// credential.
+    pub fn note_attempt(&self, provider: &str, adapter: Digest, credential: Option<u32>) {
         let mut facts = self.facts();
         facts.attempts += 1;
+        facts.credential = credential;
         facts.adapter = Some(adapter);
         if facts.upstream.as_deref() != Some(provider) {
             let earlier = facts.upstream.replace(provider.to_owned());
             facts.earlier_upstreams.extend(earlier);
         }
+    }
+
+    /// Records the failure of the current attempt, with the provider's status and text.
+    pub fn note_attempt_failure(
+        &self,
+        status: Option<StatusCode>,
+        error: &'static str,
+        text: Option<String>,
+    ) {
+        let mut facts = self.facts();
+        if !facts.is_model_call {
+            return;
+        }
+        let attempt = FailedAttempt {
+            provider: facts.upstream.clone().unwrap_or_default(),
+            credential: facts.credential,
+            status: status.map(|status| status.as_u16()),
+            error: error.to_owned(),
+            text,
+        };
+        FailedRequest::push_attempt(&mut facts.failed_attempts, attempt);
+    }
+
+    /// Records that the client disconnected before the end of the response.
+    pub fn note_disconnect(&self) {
+        self.facts().error = Some(AccountError::disconnected());
     }
 
     /// Records the provider of a stored response. It gets no attempt.
@@ -507,7 +541,7 @@ impl RequestContext {
         let mut facts = self.facts();
         facts.code = Some(error.code());
         facts.failed = error.status().is_server_error();
-        facts.log_error(error);
+        facts.keep_error(error);
     }
 
     /// Records the head of the response.
@@ -517,7 +551,7 @@ impl RequestContext {
         facts.failed |= status.is_server_error();
         facts.code = error.map(ApiError::code).or(facts.code);
         if let Some(error) = error {
-            facts.log_error(error);
+            facts.keep_error(error);
         }
     }
 
@@ -527,7 +561,11 @@ impl RequestContext {
 }
 
 impl Facts {
-    fn log_error(&mut self, error: &ApiError) {
+    /// Keeps an error for the record of a model request, and for its content.
+    fn keep_error(&mut self, error: &ApiError) {
+        if self.is_model_call {
+            self.error = Some(AccountError::of(error));
+        }
         if let Some(draft) = &mut self.content {
             draft.content.error = Some(LoggedError {
                 code: error.code().to_owned(),
@@ -573,7 +611,7 @@ impl Drop for ContextState {
                 charged: facts.charged,
             });
         }
-        self.store_failure(&facts);
+        self.store_failure(&mut facts);
         self.store_content(&mut facts);
         self.add_to_sums(&facts, took);
         let is_error = facts.code.is_some() || facts.status.is_some_and(|s| s.is_client_error());
@@ -664,11 +702,16 @@ impl ContextState {
     }
 
     /// Stores a model request of a known account that ended in an error.
-    fn store_failure(&self, facts: &Facts) {
+    fn store_failure(&self, facts: &mut Facts) {
         let (Some(failures), true) = (&self.observers.failures, facts.is_model_call) else {
             return;
         };
-        let (Some(code), Some(user)) = (facts.code, &facts.user) else {
+        let Some(error) = facts.error.take() else {
+            return;
+        };
+        let failed_attempts = std::mem::take(&mut facts.failed_attempts);
+        let code = facts.code.unwrap_or(ErrorCode::ClientDisconnected.as_str());
+        let Some(user) = &facts.user else {
             return;
         };
         failures.record(|at| FailedRequest {
@@ -687,6 +730,8 @@ impl ContextState {
             latency_ms: i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX),
             attempts: facts.attempts.into(),
             trace_id: self.trace.as_ref().map(|trace| trace.trace_id.to_string()),
+            error,
+            failed_attempts,
         });
     }
 

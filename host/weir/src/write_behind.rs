@@ -1,7 +1,7 @@
 //! Records that requests leave for the database: a bounded queue, and one task that gathers the records of a second and
 //! writes them together.
 //!
-//! Each account has a limited number of records an hour, so that a flood of one account is not written. A metric counts
+//! Each account has a limited number of records in a span of time, so that a flood of one account is not written. A metric counts
 //! records above the limit, and those that do not fit into the queue or the database.
 //!
 //! **Invariant:** no request waits for the queue or the database.
@@ -16,10 +16,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use weir_storage::clock::Millis;
 
+/// The milliseconds of a minute.
+pub const MINUTE_MS: i64 = 60_000;
+
 /// The milliseconds of an hour.
 pub const HOUR_MS: i64 = 3_600_000;
 
-/// Accounts that a node counts in an hour; it stores no records of further ones.
+/// Accounts that a node counts in a span; it stores no records of further ones.
 const MOST_ACCOUNTS: usize = 10_000;
 
 /// Records in the queue.
@@ -31,6 +34,8 @@ const GATHER: Duration = Duration::from_secs(1);
 /// The limits of a queue and its writer.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueLimits {
+    /// The span of time, in milliseconds, in which an account has a number of records.
+    pub span_ms: i64,
     /// Maximum records of one write.
     pub batch: usize,
     /// Bytes after which a write takes no further record.
@@ -43,7 +48,7 @@ pub struct QueueLimits {
 pub struct WriteBehind<T> {
     queue: mpsc::Sender<Queued<T>>,
     room: Arc<Semaphore>,
-    counts: Mutex<HourCounts>,
+    counts: Mutex<SpanCounts>,
     dropped: Counter,
 }
 
@@ -53,8 +58,8 @@ pub struct NewRecord<'a> {
     pub account: &'a str,
     /// The time of its end.
     pub at: Millis,
-    /// The account's records of this hour above which it is not stored.
-    pub most_an_hour: u32,
+    /// The account's records of this span above which it is not stored.
+    pub most: u32,
     /// The bytes that the record takes.
     pub bytes: usize,
 }
@@ -75,10 +80,10 @@ struct WaitingRecord<T> {
 /// The writer's function: it returns the number of stored records.
 type Write<T> = dyn Fn(Vec<T>) -> BoxFuture<'static, sqlx::Result<u64>> + Send + Sync;
 
-/// This node's records of the current hour, by account.
-#[derive(Default)]
-struct HourCounts {
-    hour: i64,
+/// This node's records of the current span, by account.
+struct SpanCounts {
+    span_ms: i64,
+    start: i64,
     records: HashMap<String, u32>,
 }
 
@@ -101,18 +106,26 @@ impl<T: Send + 'static> WriteBehind<T> {
         Self {
             queue,
             room: Arc::new(Semaphore::new(limits.queue_bytes)),
-            counts: Mutex::default(),
+            counts: Mutex::new(SpanCounts::new(limits.span_ms)),
             dropped,
         }
     }
 
-    /// Puts a record into the queue, or drops it.
-    pub fn put(&self, new: &NewRecord<'_>, record: T) {
-        if !self.has_place(new) {
-            self.dropped.inc();
-            return;
+    /// Puts a record into the queue, or drops it. Returns whether its account has a place for it.
+    pub fn put(&self, new: &NewRecord<'_>, record: T) -> bool {
+        let has_place = self.has_place(new);
+        match has_place {
+            true => self.put_above_limit(record, new.bytes),
+            false => {
+                self.dropped.inc();
+            }
         }
-        let bytes = u32::try_from(new.bytes).unwrap_or(u32::MAX);
+        has_place
+    }
+
+    /// Puts a record into the queue regardless of its account's limit, or drops it.
+    pub fn put_above_limit(&self, record: T, record_bytes: usize) {
+        let bytes = u32::try_from(record_bytes).unwrap_or(u32::MAX);
         let room = match bytes {
             0 => None,
             _ => match self.room.clone().try_acquire_many_owned(bytes) {
@@ -125,7 +138,7 @@ impl<T: Send + 'static> WriteBehind<T> {
         };
         let waiting = WaitingRecord {
             record,
-            bytes: new.bytes,
+            bytes: record_bytes,
             _room: room,
         };
         if self
@@ -139,7 +152,7 @@ impl<T: Send + 'static> WriteBehind<T> {
 
     fn has_place(&self, new: &NewRecord<'_>) -> bool {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.admit(new.account, new.at, new.most_an_hour)
+        counts.admit(new.account, new.at, new.most)
     }
 
     /// Waits until all records so far are written, or lost.
@@ -151,11 +164,19 @@ impl<T: Send + 'static> WriteBehind<T> {
     }
 }
 
-impl HourCounts {
+impl SpanCounts {
+    fn new(span_ms: i64) -> Self {
+        Self {
+            span_ms,
+            start: 0,
+            records: HashMap::new(),
+        }
+    }
+
     fn admit(&mut self, account: &str, now: Millis, most: u32) -> bool {
-        let hour = hour_of(now);
-        if self.hour != hour {
-            self.hour = hour;
+        let start = start_of(now, self.span_ms);
+        if self.start != start {
+            self.start = start;
             self.records.clear();
         }
         let is_full = self.records.len() >= MOST_ACCOUNTS;
@@ -174,9 +195,9 @@ impl HourCounts {
     }
 }
 
-/// Returns the first moment of the hour of a moment, in milliseconds.
-pub fn hour_of(moment: Millis) -> i64 {
-    moment.0 - moment.0.rem_euclid(HOUR_MS)
+/// Returns the first moment of the span of a moment, both in milliseconds.
+pub fn start_of(moment: Millis, span_ms: i64) -> i64 {
+    moment.0 - moment.0.rem_euclid(span_ms)
 }
 
 struct Writer<T> {
@@ -258,6 +279,7 @@ mod tests {
     use super::*;
 
     const LIMITS: QueueLimits = QueueLimits {
+        span_ms: HOUR_MS,
         batch: 500,
         batch_bytes: 100,
         queue_bytes: 1_000,
@@ -265,7 +287,7 @@ mod tests {
 
     #[test]
     fn an_account_has_a_number_of_records_an_hour_and_others_have_their_own() {
-        let mut counts = HourCounts::default();
+        let mut counts = SpanCounts::new(HOUR_MS);
         let now = Millis(5 * HOUR_MS);
         let admitted = (0..700).filter(|_| counts.admit("usr_a", now, 300)).count();
         assert_eq!(admitted, 300);
@@ -279,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_node_counts_a_limited_number_of_accounts() {
-        let mut counts = HourCounts::default();
+        let mut counts = SpanCounts::new(HOUR_MS);
         let admit = |number: usize| counts.admit(&format!("usr_{number}"), Millis(0), 600);
         assert_eq!(
             (0..10_002).map(admit).filter(|admitted| *admitted).count(),
@@ -301,7 +323,7 @@ mod tests {
         let new = |bytes| NewRecord {
             account: "usr_a",
             at: Millis(0),
-            most_an_hour: 600,
+            most: 600,
             bytes,
         };
         // The first write takes records of more than 100 bytes, and keeps their room.

@@ -5,6 +5,7 @@
 //! so a filter that excludes most requests makes the page short.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -22,10 +23,10 @@ use weir_storage::ids;
 
 use crate::app::App;
 use crate::billing::content::{self, RequestContent};
-use crate::billing::history::{DAY_MS, check_span, count_of, moment};
+use crate::billing::history::{DAY_MS, check_span, count_of, explanation, moment};
 use crate::csv_export::{self, CsvLines};
-use crate::failed_requests::FailedRequest;
 use crate::failed_requests::store::{self as failures, FailureFilter, FailurePlace};
+use crate::failed_requests::{FailedAttempt, FailedRequest, FailedRequests};
 use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, KeyName};
 use crate::identity::store::find_key;
@@ -44,7 +45,7 @@ const END: i64 = 999_999_999_999_999_999;
 
 const HEADINGS: &str = "id,at,status,code,http_status,account_id,user_id,key_id,project_id,task_id,source,model,provider,\
                         adapter_digest,earlier_providers,latency_ms,attempts,tokens_input,tokens_cache_read,tokens_cache_write,\
-                        tokens_output,images,held_credits,credits,trace_id,unit,quantity";
+                        tokens_output,images,held_credits,credits,trace_id,unit,quantity,param,limit,message,failed_attempts";
 
 /// A completed request of an account.
 #[derive(Debug, Serialize, ToSchema)]
@@ -106,6 +107,15 @@ pub struct AdminRequestItem {
     pub credits: Credits,
     /// The trace of a failed request.
     pub trace_id: Option<String>,
+    /// The path of the wrong field of a failed request; null if no field was wrong.
+    pub param: Option<String>,
+    /// The budget or the limit that a failed request reached, such as `budget/key/day`, `rate/account/requests`,
+    /// `credits` or `concurrency`; null for other errors.
+    pub limit: Option<String>,
+    /// weir's message about the error, without the text of a provider.
+    pub message: Option<String>,
+    /// The failed attempts at providers of a failed request: the last 8.
+    pub failed_attempts: Vec<FailedAttempt>,
 }
 
 /// A page of the requests of everybody.
@@ -115,10 +125,13 @@ pub struct AdminRequestList {
     pub requests: Vec<AdminRequestItem>,
     /// The `before` of the next page; null on the last page.
     pub next: Option<String>,
+    /// The failed requests of the account in the period that have no record, because there were more than 20 in a
+    /// minute; null without `user` or `organisation`.
+    pub unrecorded: Option<i64>,
 }
 
 /// `GET /admin/requests`: the completed requests of all accounts, the last to end first, as JSON or CSV. Failed ones are
-/// listed with their error for 30 days, at most 600 for each account and hour.
+/// listed with their error for 30 days, at most 20 for each account and minute.
 #[utoipa::path(
     get, path = "/admin/requests", tag = "administration", security(("admin" = [])),
     operation_id = "list_all_requests",
@@ -193,9 +206,11 @@ pub(crate) async fn list(app: &App, query: ListQuery) -> Result<AdminRequestList
     let mut listing = Listing::of(app, query, ListKind::Page).await?;
     let limit = listing.limit;
     let requests = listing.read(limit).await.map_err(failed)?;
+    let unrecorded = listing.count_unrecorded().await.map_err(failed)?;
     Ok(AdminRequestList {
         requests,
         next: listing.place.next(),
+        unrecorded,
     })
 }
 
@@ -221,6 +236,7 @@ enum ListKind {
 /// A filtered list of requests, and the position of its next page.
 struct Listing {
     database: Database,
+    failures: Arc<FailedRequests>,
     limit: usize,
     id: Option<String>,
     is_failed: Option<bool>,
@@ -253,11 +269,6 @@ impl Place {
             let is_number = is_short && digits.bytes().all(|byte| byte.is_ascii_digit());
             is_number.then(|| text.parse::<i64>().ok()).flatten()
         };
-        let is_id = |id: &str| {
-            let is_of_ids =
-                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-            id.len() <= 64 && id.bytes().all(is_of_ids)
-        };
         Some(Self {
             ledger: match ledger {
                 "-" => None,
@@ -265,11 +276,7 @@ impl Place {
             },
             failures: match failures {
                 "-" => None,
-                text => {
-                    let (at, id) = text.split_once('.')?;
-                    let at = number(at).filter(|_| !at.starts_with('-') && is_id(id))?;
-                    Some((at, id.to_owned()))
-                }
+                text => Some(failures::parse_place(text)?),
             },
         })
     }
@@ -282,7 +289,7 @@ impl Place {
         match &self.failures {
             None if self.ledger.is_none() => None,
             None => Some(format!("{ledger}.-")),
-            Some((at, id)) => Some(format!("{ledger}.{at}.{id}")),
+            Some(place) => Some(format!("{ledger}.{}", failures::place_text(place))),
         }
     }
 }
@@ -315,6 +322,7 @@ impl Listing {
         let (user, organisation) = (query.text("user")?, query.text("organisation")?);
         let mut listing = Self {
             database: app.database.clone(),
+            failures: app.failed_requests.clone(),
             limit: limit as usize,
             id: query.text("id")?,
             is_failed,
@@ -351,6 +359,21 @@ impl Listing {
         // The list includes failures that are not written yet.
         app.failed_requests.flush().await;
         Ok(listing)
+    }
+
+    /// Returns the number of failures of the wanted account that have no record.
+    async fn count_unrecorded(&self) -> sqlx::Result<Option<i64>> {
+        let Some(account) = self
+            .filter
+            .account
+            .as_ref()
+            .filter(|_| !self.has_odd_text())
+        else {
+            return Ok(None);
+        };
+        let (from, to) = (self.filter.from, self.to);
+        let count = self.failures.count_unrecorded(account, from, to).await?;
+        Ok(Some(count))
     }
 
     /// Whether a text of the filter has a character that no stored text has. PostgreSQL would reject some.
@@ -477,7 +500,7 @@ impl Listing {
             .iter()
             .map(|request| &*request.request_id)
             .collect();
-        let recorded = failures::find(&self.database, &ids).await?;
+        let recorded = self.failures.find(&ids).await?;
         let mut ended = page.requests;
         ended.retain(|request| {
             let is_served = request.state == HoldState::Settled;
@@ -511,7 +534,10 @@ impl Listing {
             Some(end) => before.min(end),
             None => before,
         };
-        let page = failures::list(&self.database, &self.filter, before, number(limit)).await?;
+        let page = self
+            .failures
+            .list(&self.filter, before, number(limit))
+            .await?;
         let places: Vec<_> = page.failures.iter().map(failures::place).collect();
         let items = self.with_ledger(page.failures).await?;
         let items = places.into_iter().zip(items);
@@ -525,7 +551,7 @@ impl Listing {
 
     /// Returns the request with an id, if it matches.
     async fn find(&self, id: &str) -> sqlx::Result<Vec<AdminRequestItem>> {
-        let recorded = failures::find(&self.database, &[id]).await?;
+        let recorded = self.failures.find(&[id]).await?;
         let items = match recorded.into_values().next() {
             Some(failure) => self.with_ledger(vec![failure]).await?,
             None => {
@@ -646,6 +672,10 @@ fn item(
         held_credits: ended.as_ref().and_then(|ended| ended.held),
         credits: ended.as_ref().map_or(Credits::ZERO, |ended| ended.credits),
         trace_id: None,
+        param: None,
+        limit: None,
+        message: None,
+        failed_attempts: Vec::new(),
     };
     match (failure, ended) {
         (Some(failure), _) => Some(AdminRequestItem {
@@ -665,6 +695,10 @@ fn item(
             latency_ms: Some(failure.latency_ms),
             attempts: Some(failure.attempts),
             trace_id: failure.trace_id,
+            param: failure.error.param,
+            limit: failure.error.limit,
+            message: failure.error.message,
+            failed_attempts: failure.failed_attempts,
             ..of_ledger
         }),
         (None, Some(ended)) => Some(AdminRequestItem {
@@ -685,14 +719,11 @@ fn item(
 impl AdminRequestItem {
     /// The documented meaning of its error, and the advice for the client.
     pub(crate) fn explanation(&self) -> Option<(&'static str, &'static str)> {
-        let code = self.code.as_deref()?;
-        let mut codes = ErrorCode::ALL.iter();
-        let code = codes.find(|known| known.as_str() == code)?;
-        Some((code.meaning(), code.advice()))
+        explanation(self.code.as_deref()?)
     }
 
     /// Returns the request's cells in a table, in the order of [`HEADINGS`].
-    fn cells(&self) -> [String; 27] {
+    fn cells(&self) -> [String; 31] {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let number =
             |number: Option<i64>| number.map_or(String::new(), |number| number.to_string());
@@ -725,7 +756,31 @@ impl AdminRequestItem {
             text(&self.trace_id),
             self.unit.unwrap_or_default().to_owned(),
             number(self.quantity),
+            text(&self.param),
+            text(&self.limit),
+            text(&self.message),
+            self.failed_attempts_text(),
         ]
+    }
+
+    /// Returns the failed attempts as one text, such as `openai#2 429 rate_limited: Too many | openai#1 connect`.
+    fn failed_attempts_text(&self) -> String {
+        let attempts = self.failed_attempts.iter().map(|attempt| {
+            let FailedAttempt {
+                provider,
+                credential,
+                status,
+                error,
+                text,
+            } = attempt;
+            let credential = credential.map_or(String::new(), |number| format!("#{number}"));
+            let status = status.map_or(String::new(), |status| format!("{status} "));
+            let text = text
+                .as_ref()
+                .map_or(String::new(), |text| format!(": {text}"));
+            format!("{provider}{credential} {status}{error}{text}")
+        });
+        attempts.collect::<Vec<_>>().join(" | ")
     }
 }
 

@@ -16,7 +16,7 @@ use super::store;
 use crate::app::App;
 use crate::billing::budgets::BudgetItem;
 use crate::failed_requests::FailedRequest;
-use crate::failed_requests::store::{self as failures, FailureFilter};
+use crate::failed_requests::store::FailureFilter;
 
 /// Maximum number of budgets.
 const BUDGETS: usize = 20;
@@ -94,7 +94,7 @@ async fn rejected(app: &App, now: Millis) -> sqlx::Result<HashMap<String, u32>> 
         ..FailureFilter::default()
     };
     let latest = (i64::MAX, String::new());
-    let page = failures::list(&app.database, &filter, &latest, FAILURES).await?;
+    let page = app.failed_requests.list(&filter, &latest, FAILURES).await?;
     let mut rejected = HashMap::new();
     for FailedRequest { account_id, .. } in page.failures {
         *rejected.entry(account_id).or_default() += 1;

@@ -8,6 +8,7 @@ use weir_errors::ApiError;
 use weir_ledger::AccountId;
 
 use super::users::unknown_user;
+use crate::billing::BillingParts;
 use crate::billing::export::Export;
 use crate::billing::history::{RequestItem, RequestList, UsageQuery, UsageReport};
 use crate::billing::statement::TransactionList;
@@ -48,7 +49,8 @@ pub async fn get_user_usage(
     params(
         ("user_id" = String, Path, description = "The user's id."),
         Limit,
-        ("before" = Option<i64>, Query, description = "The `next` of the previous page; this page has older items.", minimum = 0, maximum = 9_223_372_036_854_775_807_i64, nullable = false),
+        ("before" = Option<String>, Query, description = "The `next` of the previous page; this page has older items.", pattern = r"^[0-9]{1,18}(\.[a-z0-9_]{0,64})?$", nullable = false),
+        ("status" = Option<String>, Query, description = "With `failed`, only requests with the record of an error, also those without a charge: for 30 days, at most 20 a minute.", pattern = "^failed$", nullable = false),
         ("key" = Option<String>, Query, description = "Only requests with this key, by its id.", nullable = false),
         ("model" = Option<String>, Query, description = "Only requests of this model.", nullable = false),
         ("from" = Option<String>, Query, description = "First day in UTC, or first moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
@@ -61,13 +63,16 @@ pub async fn get_user_usage(
 )]
 pub async fn list_user_requests(
     State(core): State<Core>,
+    State(billing): State<BillingParts>,
     _: AdminCaller,
     Path(user_id): Path<String>,
     headers: HeaderMap,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
     let asked = asked(&core, user_id).await?;
-    asked.requests(&core.exports, &headers, query).await
+    asked
+        .requests(&billing.failures, &core.exports, &headers, query)
+        .await
 }
 
 /// `GET /admin/usage/export`: all users' charges and the operator's costs in a month, for other tools.
@@ -106,11 +111,15 @@ pub async fn export_usage(
 )]
 pub async fn get_user_request(
     State(core): State<Core>,
+    State(billing): State<BillingParts>,
     _: AdminCaller,
     Path((user_id, request_id)): Path<(String, String)>,
 ) -> Result<Json<RequestItem>, ApiError> {
     let asked = asked(&core, user_id).await?;
-    asked.request(&request_id).await.map(Json)
+    asked
+        .request(&billing.failures, &request_id)
+        .await
+        .map(Json)
 }
 
 /// `GET /admin/users/{user_id}/transactions`: the changes of a user's credits, the last one first.

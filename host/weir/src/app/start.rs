@@ -300,6 +300,7 @@ impl BaseParts {
         let log_export = requests.map(|requests| Arc::new(requests.start(instance, rows)));
         let failed_requests = FailedRequests::start(
             core.database.clone(),
+            sealing_keys.clone(),
             core.clock.clone(),
             metrics.failed_requests_dropped.clone(),
         );

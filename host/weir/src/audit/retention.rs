@@ -73,15 +73,21 @@ pub async fn prune(database: &Database, before: Millis) -> sqlx::Result<u64> {
     Ok(audited.await? + of_plugins.await?)
 }
 
-/// Deletes the failed requests before a moment, and returns their number.
+/// Deletes the failed requests before a moment, and the counts of those without a record. Returns their number.
 pub async fn prune_failures(database: &Database, before: Millis) -> sqlx::Result<u64> {
-    prune_batches(
+    let counts = prune_batches(
+        database,
+        "DELETE FROM failed_request_counts WHERE (account_id, minute) IN \
+         (SELECT account_id, minute FROM failed_request_counts WHERE minute < $1 ORDER BY minute LIMIT $2)",
+        before,
+    );
+    let records = prune_batches(
         database,
         "DELETE FROM failed_requests WHERE request_id IN \
          (SELECT request_id FROM failed_requests WHERE at < $1 ORDER BY at LIMIT $2)",
         before,
-    )
-    .await
+    );
+    Ok(counts.await? + records.await?)
 }
 
 /// Deletes the prompts and responses of requests that ended before a moment, and returns their number.

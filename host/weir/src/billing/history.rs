@@ -6,7 +6,8 @@
 //!
 //! **Invariant:** the user comes from the caller's credential, or from an administrator's path: never from a query.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -26,6 +27,8 @@ use weir_storage::clock::Millis;
 use weir_storage::ids;
 
 use crate::csv_export::{self, CsvLines, ExportPlace, Exports};
+use crate::failed_requests::store::{FailureFilter, FailurePlace, parse_place, place, place_text};
+use crate::failed_requests::{FailedRequest, FailedRequests};
 use crate::identity::api_key::RawKey;
 use crate::identity::directory::{self, KeyName};
 use crate::query::ListQuery;
@@ -44,7 +47,10 @@ const READ_AT_ONCE: u32 = 1_000;
 /// The headings of a table of requests.
 const REQUEST_HEADINGS: &str = "id,at,model,provider,source,key_id,task_id,status,tokens_input,tokens_cache_read,\
                                 tokens_cache_write,tokens_output,images,credits,latency_ms,estimated,\
-                                held_credits,adapter_digest,attempts,unit,quantity";
+                                held_credits,adapter_digest,attempts,unit,quantity,code,http_status,param,limit,message";
+
+/// A position behind all failed requests.
+const BEHIND_ALL: i64 = 999_999_999_999_999_999;
 
 /// A page of requests, the position of the next page, and the time before which some requests are archived.
 type RequestsPage = (Vec<RequestItem>, Option<i64>, Option<Millis>);
@@ -164,6 +170,9 @@ pub struct RequestList {
     pub next: Option<String>,
     /// Requests that ended before this time may be in the archive; null if none is.
     pub archived_before: Option<String>,
+    /// With `status=failed`: failed requests of the account in the period that have no record, because there were more
+    /// than 20 in a minute; otherwise null.
+    pub unrecorded: Option<i64>,
 }
 
 /// A completed request.
@@ -173,18 +182,19 @@ pub struct RequestItem {
     pub id: String,
     /// The time of its end.
     pub at: String,
-    /// The model's id, as requested.
-    pub model: String,
+    /// The model's id, as requested; null if the requested one does not exist.
+    pub model: Option<String>,
     /// The provider that served the request, or that was working when it failed; null without one.
     pub provider: Option<String>,
-    /// `api_key`, `web` or `agent`.
-    pub source: &'static str,
+    /// `api_key`, `web` or `agent`; null if the request failed before weir held credits.
+    pub source: Option<&'static str>,
     /// The request's key, if known.
     pub key_id: Option<String>,
     /// The request's task, if given.
     pub task_id: Option<String>,
     /// `settled`: served and charged. `released`: not delivered and not charged. `expired`: its node failed, and weir
-    /// charged its usage up to then.
+    /// charged its usage up to then. `failed`: ended before weir held credits. Requests
+    /// with any of these statuses failed if they have a `code`.
     pub status: &'static str,
     /// Input tokens, including cached ones.
     pub tokens_input: i64,
@@ -215,6 +225,44 @@ pub struct RequestItem {
     pub attempts: Option<i64>,
     /// Whether the tokens are weir's own estimate, because the provider reported none.
     pub estimated: bool,
+    /// The error's code; null if the request succeeded, or weir has no record of its failure.
+    pub code: Option<String>,
+    /// The HTTP status of a failed request; null if the client had disconnected.
+    pub http_status: Option<i64>,
+    /// The path of the wrong field; null if no field was wrong.
+    pub param: Option<String>,
+    /// The budget or the limit that was reached, such as `budget/key/day`, `rate/account/requests`, `credits` or
+    /// `concurrency`; null for other errors.
+    pub limit: Option<String>,
+    /// weir's message about the error, without the text of a provider.
+    pub message: Option<String>,
+}
+
+/// A list of failed requests, and the position of its next page.
+struct FailureList {
+    model: Option<String>,
+    key: Option<String>,
+    from: Option<Millis>,
+    to: Option<Millis>,
+    before: FailurePlace,
+}
+
+impl FailureList {
+    fn new(filter: RequestFilter, key: Option<String>) -> Self {
+        Self {
+            model: filter.model,
+            key,
+            from: filter.from,
+            to: filter.to,
+            before: (BEHIND_ALL, String::new()),
+        }
+    }
+}
+
+/// The next part of a table of requests.
+enum TablePart {
+    Ledger(RequestFilter),
+    Failures(FailureList),
 }
 
 /// The account and the time of a request for usage.
@@ -313,37 +361,130 @@ impl UsageQuery<'_> {
     /// Returns completed requests: a page as JSON, or all as CSV.
     pub async fn requests(
         &self,
+        failures: &Arc<FailedRequests>,
         exports: &Exports,
         headers: &HeaderMap,
         mut query: ListQuery,
     ) -> Result<Response, ApiError> {
         if !csv_export::is_wanted(headers) {
-            return Ok(Json(self.list(query).await?).into_response());
+            return Ok(Json(self.list(failures, query).await?).into_response());
         }
-        let filter = self.filter(&mut query).await?;
+        let wants_failures = wants_failures(&mut query)?;
+        let (filter, key) = self.filter(&mut query).await?;
         query.finish()?;
         let place = exports.begin(&self.account.0)?;
-        self.all_requests(place, filter).await
+        let next = match wants_failures {
+            true => TablePart::Failures(FailureList::new(filter, key)),
+            false => TablePart::Ledger(filter),
+        };
+        failures.flush().await;
+        self.all_requests(failures.clone(), place, next).await
     }
 
     /// Returns a page of completed requests.
-    pub async fn list(&self, mut query: ListQuery) -> Result<RequestList, ApiError> {
+    pub async fn list(
+        &self,
+        failures: &FailedRequests,
+        mut query: ListQuery,
+    ) -> Result<RequestList, ApiError> {
         let limit = query.limit()?;
-        let before = query.number("before")?;
-        let mut filter = self.filter(&mut query).await?;
+        let wants_failures = wants_failures(&mut query)?;
+        let before = match wants_failures {
+            true => None,
+            false => query.number("before")?,
+        };
+        let before_failure = match wants_failures {
+            true => query.text("before")?,
+            false => None,
+        };
+        let (mut filter, key) = self.filter(&mut query).await?;
         query.finish()?;
+        // The list includes failures that are not written yet.
+        failures.flush().await;
+        if wants_failures {
+            let mut wanted = FailureList::new(filter, key);
+            if let Some(before) = before_failure {
+                let what = "The value must be the `next` of the previous page.";
+                let before = parse_place(&before);
+                wanted.before = before.ok_or_else(|| ApiError::invalid_request("before", what))?;
+            }
+            return self
+                .list_failures(failures, wanted, limit)
+                .await
+                .map_err(failed);
+        }
         filter.before = before;
-        let page = self.page(&filter, limit).await.map_err(failed)?;
+        let page = self.page(failures, &filter, limit).await.map_err(failed)?;
         let (requests, next, archived_before) = page;
         Ok(RequestList {
             requests,
             next: next.map(|before| before.to_string()),
             archived_before: archived_before.map(Millis::iso),
+            unrecorded: None,
         })
     }
 
-    /// Returns the filter of requests.
-    async fn filter(&self, query: &mut ListQuery) -> Result<RequestFilter, ApiError> {
+    async fn list_failures(
+        &self,
+        failures: &FailedRequests,
+        wanted: FailureList,
+        limit: u32,
+    ) -> sqlx::Result<RequestList> {
+        let (from, to) = (wanted.from, wanted.to);
+        let (requests, next) = self.page_of_failures(failures, wanted, limit).await?;
+        let unrecorded = failures.count_unrecorded(&self.account.0, from, to);
+        Ok(RequestList {
+            requests,
+            next: next.map(|next| place_text(&next.before)),
+            archived_before: None,
+            unrecorded: Some(unrecorded.await?),
+        })
+    }
+
+    /// Returns up to `limit` failed requests of a list, and the list behind them.
+    async fn page_of_failures(
+        &self,
+        failures: &FailedRequests,
+        wanted: FailureList,
+        limit: u32,
+    ) -> sqlx::Result<(Vec<RequestItem>, Option<FailureList>)> {
+        let filter = FailureFilter {
+            account: Some(self.account.0.clone()),
+            key: wanted.key.clone(),
+            model: wanted.model.clone(),
+            from: wanted.from,
+            ..FailureFilter::default()
+        };
+        let end = wanted.to.map(|to| (to.0, String::new()));
+        let before = end.map_or(wanted.before.clone(), |end| end.min(wanted.before.clone()));
+        let page = failures.list(&filter, &before, limit).await?;
+        let (mut found, mut next) = (page.failures, page.next);
+        if found.len() > limit as usize {
+            found.truncate(limit as usize);
+            next = found.last().map(place);
+        }
+        let holds = found.iter();
+        let holds = holds.filter_map(|failure| ids::hold_of_request(&failure.request_id));
+        let store = LedgerStore::new(self.database.clone());
+        let ended = store.find_requests(&holds.collect::<Vec<_>>()).await?;
+        let ended = ended
+            .into_iter()
+            .filter(|ended| ended.account == self.account);
+        let items = self.items(ended.collect()).await?.into_iter();
+        let mut items: HashMap<_, _> = items.map(|item| (item.id.clone(), item)).collect();
+        let requests = found.into_iter().map(|failure| {
+            let of_ledger = items.remove(&failure.request_id);
+            item_of_failure(failure, of_ledger)
+        });
+        let next = next.map(|before| FailureList { before, ..wanted });
+        Ok((requests.collect(), next))
+    }
+
+    /// Returns the filter of requests, and the id of its key.
+    async fn filter(
+        &self,
+        query: &mut ListQuery,
+    ) -> Result<(RequestFilter, Option<String>), ApiError> {
         let mut filter = RequestFilter {
             key_hashes: None,
             model: query.text("model")?,
@@ -364,10 +505,10 @@ impl UsageQuery<'_> {
                 "The value must be a model's id.",
             ));
         }
-        if let Some(key) = key {
+        if let Some(key) = &key {
             let user = &self.account.0;
-            let hashes = match RawKey::is_id(&key) {
-                true => directory::find_hashes(self.database, user, &key)
+            let hashes = match RawKey::is_id(key) {
+                true => directory::find_hashes(self.database, user, key)
                     .await
                     .map_err(failed)?,
                 false => Vec::new(),
@@ -378,31 +519,58 @@ impl UsageQuery<'_> {
             }
             filter.key_hashes = Some(hashes);
         }
-        Ok(filter)
+        Ok((filter, key))
     }
 
     /// Returns some requests, the position of the next ones, and the archive's time.
-    async fn page(&self, filter: &RequestFilter, limit: u32) -> sqlx::Result<RequestsPage> {
+    async fn page(
+        &self,
+        failures: &FailedRequests,
+        filter: &RequestFilter,
+        limit: u32,
+    ) -> sqlx::Result<RequestsPage> {
         let store = LedgerStore::new(self.database.clone());
         let RequestPage {
             requests,
             next,
             archived_before,
         } = store.list_requests(&self.account, filter, limit).await?;
-        Ok((self.items(requests).await?, next, archived_before))
+        let mut items = self.items(requests).await?;
+        self.add_errors(failures, &mut items).await?;
+        Ok((items, next, archived_before))
+    }
+
+    /// Adds the recorded errors of requests.
+    async fn add_errors(
+        &self,
+        failures: &FailedRequests,
+        items: &mut [RequestItem],
+    ) -> sqlx::Result<()> {
+        let ids: Vec<_> = items.iter().map(|item| &*item.id).collect();
+        let mut recorded = failures.find(&ids).await?;
+        for item in items {
+            let failure = recorded.remove(&item.id);
+            let failure = failure.filter(|failure| failure.account_id == self.account.0);
+            if let Some(failure) = failure {
+                item.add_error(failure);
+            }
+        }
+        Ok(())
     }
 
     /// Returns all requests, as they are read.
     async fn all_requests(
         &self,
+        failures: Arc<FailedRequests>,
         place: ExportPlace,
-        filter: RequestFilter,
+        first: TablePart,
     ) -> Result<Response, ApiError> {
         let (database, account, now) = (self.database.clone(), self.account.clone(), self.now);
-        let lines = stream::try_unfold(Some(filter), move |filter| {
+        let lines = stream::try_unfold(Some(first), move |part| {
             let (database, account) = (database.clone(), account.clone());
+            let failures = failures.clone();
             async move {
-                let Some(mut filter) = filter else {
+                let Some(part) = part else {
                     return Ok(None);
                 };
                 let asked = UsageQuery {
@@ -410,14 +578,29 @@ impl UsageQuery<'_> {
                     account,
                     now,
                 };
-                let (requests, next, _) = asked.page(&filter, READ_AT_ONCE).await?;
+                let (requests, next) = match part {
+                    TablePart::Failures(list) => {
+                        let (requests, next) = asked
+                            .page_of_failures(&failures, list, READ_AT_ONCE)
+                            .await?;
+                        (requests, next.map(TablePart::Failures))
+                    }
+                    TablePart::Ledger(filter) => {
+                        let (requests, next, _) =
+                            asked.page(&failures, &filter, READ_AT_ONCE).await?;
+                        let next = next.map(|before| RequestFilter {
+                            before: Some(before),
+                            ..filter
+                        });
+                        (requests, next.map(TablePart::Ledger))
+                    }
+                };
                 let mut lines = CsvLines::default();
                 for request in requests {
                     let cells = request.cells();
                     lines.add(cells.iter().map(String::as_str));
                 }
-                filter.before = next;
-                Ok(Some((lines.finish(), next.map(|_| filter))))
+                Ok(Some((lines.finish(), next)))
             }
         });
         let headings = CsvLines::of(REQUEST_HEADINGS);
@@ -425,7 +608,19 @@ impl UsageQuery<'_> {
     }
 
     /// Returns the request with an id; 404 if it is not the account's, is in progress or is archived.
-    pub async fn request(&self, id: &str) -> Result<RequestItem, ApiError> {
+    pub async fn request(
+        &self,
+        failures: &FailedRequests,
+        id: &str,
+    ) -> Result<RequestItem, ApiError> {
+        failures.flush().await;
+        // PostgreSQL rejects control characters in a text, and no id contains any.
+        let recorded = match id.contains(char::is_control) {
+            true => HashMap::new(),
+            false => failures.find(&[id]).await.map_err(failed)?,
+        };
+        let recorded = recorded.into_values().next();
+        let recorded = recorded.filter(|failure| failure.account_id == self.account.0);
         let found = match ids::hold_of_request(id) {
             Some(hold) => {
                 LedgerStore::new(self.database.clone())
@@ -438,8 +633,12 @@ impl UsageQuery<'_> {
             .map_err(failed)?
             .filter(|found| found.request_id == id);
         let items = self.items(found.into_iter().collect()).await;
-        let items = items.map_err(failed)?;
-        items.into_iter().next().ok_or_else(|| {
+        let of_ledger = items.map_err(failed)?.into_iter().next();
+        let item = match recorded {
+            Some(failure) => Some(item_of_failure(failure, of_ledger)),
+            None => of_ledger,
+        };
+        item.ok_or_else(|| {
             let what = "No completed request has this id; archived requests are not available.";
             ApiError::new(ErrorCode::UnknownRequest, what)
         })
@@ -561,14 +760,14 @@ impl UsageFigures {
 
 impl RequestItem {
     /// Returns the request's cells in a table, in the order of [`REQUEST_HEADINGS`].
-    fn cells(&self) -> [String; 21] {
+    fn cells(&self) -> [String; 26] {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         [
             self.id.clone(),
             self.at.clone(),
-            self.model.clone(),
+            text(&self.model),
             text(&self.provider),
-            self.source.to_owned(),
+            self.source.unwrap_or_default().to_owned(),
             text(&self.key_id),
             text(&self.task_id),
             self.status.to_owned(),
@@ -589,8 +788,38 @@ impl RequestItem {
             self.unit.unwrap_or_default().to_owned(),
             self.quantity
                 .map_or(String::new(), |quantity| quantity.to_string()),
+            text(&self.code),
+            self.http_status
+                .map_or(String::new(), |status| status.to_string()),
+            text(&self.param),
+            text(&self.limit),
+            text(&self.message),
         ]
     }
+
+    /// The documented meaning of its error, and the advice for the client.
+    pub(crate) fn explanation(&self) -> Option<(&'static str, &'static str)> {
+        explanation(self.code.as_deref()?)
+    }
+
+    fn add_error(&mut self, failure: FailedRequest) {
+        // The ledger knows neither for a request that it released.
+        self.attempts = Some(failure.attempts);
+        self.latency_ms = self.latency_ms.or(Some(failure.latency_ms));
+        self.provider = self.provider.take().or(failure.provider);
+        self.code = Some(failure.code);
+        self.http_status = failure.status;
+        self.param = failure.error.param;
+        self.limit = failure.error.limit;
+        self.message = failure.error.message;
+    }
+}
+
+/// Returns the documented meaning of an error's code, and the advice for the client.
+pub(crate) fn explanation(code: &str) -> Option<(&'static str, &'static str)> {
+    let mut codes = ErrorCode::ALL.iter();
+    let code = codes.find(|known| known.as_str() == code)?;
+    Some((code.meaning(), code.advice()))
 }
 
 /// Returns the number of units, if the unit is known.
@@ -612,6 +841,52 @@ fn figures(sums: &UsageSums) -> UsageFigures {
     }
 }
 
+/// Whether a list has only failed requests.
+fn wants_failures(query: &mut ListQuery) -> Result<bool, ApiError> {
+    match query.text("status")?.as_deref() {
+        None => Ok(false),
+        Some("failed") => Ok(true),
+        Some(_) => {
+            let what = "The status must be failed; without it, the list has all requests.";
+            Err(ApiError::invalid_request("status", what))
+        }
+    }
+}
+
+/// Returns the item of a failed request. Without an entry in the ledger, weir held no credits for it.
+fn item_of_failure(failure: FailedRequest, of_ledger: Option<RequestItem>) -> RequestItem {
+    let mut item = of_ledger.unwrap_or_else(|| RequestItem {
+        id: failure.request_id.clone(),
+        at: failure.at.iso(),
+        model: failure.model.clone(),
+        provider: failure.provider.clone(),
+        source: None,
+        key_id: failure.key_id.clone(),
+        task_id: None,
+        status: "failed",
+        tokens_input: 0,
+        tokens_cache_read: 0,
+        tokens_cache_write: 0,
+        tokens_output: 0,
+        images: 0,
+        unit: None,
+        quantity: None,
+        held_credits: None,
+        credits: Credits::ZERO,
+        adapter_digest: failure.adapter_digest.clone(),
+        latency_ms: Some(failure.latency_ms),
+        attempts: Some(failure.attempts),
+        estimated: false,
+        code: None,
+        http_status: None,
+        param: None,
+        limit: None,
+        message: None,
+    });
+    item.add_error(failure);
+    item
+}
+
 fn item(request: EndedRequest, keys: &BTreeMap<String, KeyName>) -> RequestItem {
     let source_id = request.source_id.as_ref();
     let key = source_id.and_then(|hash| keys.get(hash));
@@ -621,9 +896,9 @@ fn item(request: EndedRequest, keys: &BTreeMap<String, KeyName>) -> RequestItem 
         task_id: request.source_id.filter(|_| is_agents),
         id: request.request_id,
         at: request.at.iso(),
-        model: request.model,
+        model: Some(request.model),
         provider: request.provider,
-        source: request.source.name(),
+        source: Some(request.source.name()),
         status: request.state.name(),
         tokens_input: request.counts.tokens_input,
         tokens_cache_read: request.counts.tokens_cache_read,
@@ -638,6 +913,11 @@ fn item(request: EndedRequest, keys: &BTreeMap<String, KeyName>) -> RequestItem 
         latency_ms: request.latency_ms,
         attempts: request.attempts,
         estimated: request.estimated,
+        code: None,
+        http_status: None,
+        param: None,
+        limit: None,
+        message: None,
     }
 }
 

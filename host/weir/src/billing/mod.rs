@@ -28,6 +28,7 @@ use weir_storage::{Cache, Database};
 use crate::audit::Audit;
 use crate::content_log::ContentLog;
 use crate::csv_export::Exports;
+use crate::failed_requests::FailedRequests;
 
 /// The parts of a gateway that account pages and exports use. Cheap to clone.
 #[derive(Clone)]
@@ -42,6 +43,8 @@ pub struct BillingParts {
     pub exports: Exports,
     /// The queue of security events.
     pub audit: Audit,
+    /// The records of failed requests.
+    pub failures: Arc<FailedRequests>,
     /// The log of prompts and responses, if the configuration allows one.
     pub content_log: Option<Arc<ContentLog>>,
 }

@@ -73,7 +73,8 @@ pub async fn export_usage(
     get, path = "/usage/requests", tag = "usage", security(("user" = [])),
     params(
         Limit,
-        ("before" = Option<i64>, Query, description = "The `next` of the previous page; this page has older items.", minimum = 0, maximum = 9_223_372_036_854_775_807_i64, nullable = false),
+        ("before" = Option<String>, Query, description = "The `next` of the previous page; this page has older items.", pattern = r"^[0-9]{1,18}(\.[a-z0-9_]{0,64})?$", nullable = false),
+        ("status" = Option<String>, Query, description = "With `failed`, only requests with the record of an error, also those without a charge: for 30 days, at most 20 a minute.", pattern = "^failed$", nullable = false),
         ("key" = Option<String>, Query, description = "Only requests with this key, by its id.", nullable = false),
         ("model" = Option<String>, Query, description = "Only requests of this model.", nullable = false),
         ("from" = Option<String>, Query, description = "First day in UTC, or first moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
@@ -88,7 +89,9 @@ pub async fn list_requests(
     query: ListQuery,
 ) -> Result<Response, ApiError> {
     let asked = asked(&billing, caller);
-    asked.requests(&billing.exports, &headers, query).await
+    asked
+        .requests(&billing.failures, &billing.exports, &headers, query)
+        .await
 }
 
 /// `GET /usage/requests/{request_id}`: a completed request of the caller.
@@ -105,7 +108,11 @@ pub async fn get_request(
     caller: Caller,
     Path(request_id): Path<String>,
 ) -> Result<Json<RequestItem>, ApiError> {
-    asked(&billing, caller).request(&request_id).await.map(Json)
+    let asked = asked(&billing, caller);
+    asked
+        .request(&billing.failures, &request_id)
+        .await
+        .map(Json)
 }
 
 /// `GET /usage/requests/{request_id}/content`: the prompt and the response of a request whose key or organisation chose to

@@ -520,6 +520,14 @@ impl Candidate {
     pub fn upstream(&self) -> &Upstream {
         &self.pool[0].upstream
     }
+
+    /// Returns the number of a member's credential, from 1; `None` without one.
+    pub fn credential_number(&self, member: &PoolMember) -> Option<u32> {
+        member.upstream.credential.as_ref()?;
+        let mut pool = self.pool.iter();
+        let index = pool.position(|other| std::ptr::eq(other, member))?;
+        u32::try_from(index + 1).ok()
+    }
 }
 
 impl PoolMember {

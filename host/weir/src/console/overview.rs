@@ -59,7 +59,7 @@ pub(super) async fn show_overview(
         .await?;
     let limit = ListQuery::from([("limit", REQUESTS.to_string())]);
     let requests = match user.may(Permission::ReadUsage) {
-        true => asked().list(limit).await?.requests,
+        true => asked().list(&app.failed_requests, limit).await?.requests,
         false => Vec::new(),
     };
     user.show(&Overview {

@@ -30,7 +30,8 @@ struct RequestsListPage {
     requests: Vec<RequestItem>,
     /// The keys that the user can filter by.
     keys: Vec<KeyItem>,
-    /// The filters: model, key, and the first and the last day.
+    /// The filters: status, model, key, and the first and the last day.
+    status: String,
     model: String,
     key: String,
     from: String,
@@ -40,6 +41,8 @@ struct RequestsListPage {
     /// The address of the complete table.
     table: String,
     archived_before: Option<String>,
+    /// Failed requests of the period without a record.
+    unrecorded: i64,
     refused: super::form::FormError,
     now: Millis,
 }
@@ -58,6 +61,7 @@ impl RequestsListPage {
     fn address(&self, path: &str, before: &str) -> String {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         for (name, value) in [
+            ("status", &*self.status),
             ("model", &*self.model),
             ("key", &*self.key),
             ("from", &*self.from),
@@ -80,9 +84,10 @@ pub(super) async fn show_requests(
 ) -> Result<Response, ApiError> {
     let mut text = |name| query.text(name).map(Option::unwrap_or_default);
     let (model, key, from, to) = (text("model")?, text("key")?, text("from")?, text("to")?);
-    let before = text("before")?;
+    let (status, before) = (text("status")?, text("before")?);
     query.finish()?;
     let asked = [
+        ("status", status.clone()),
         ("model", model.clone()),
         ("key", key.clone()),
         ("from", from.clone()),
@@ -91,7 +96,9 @@ pub(super) async fn show_requests(
         ("limit", LIMIT.to_string()),
     ];
     let now = app.ledger.now();
-    let list = history(&app, &user).list(ListQuery::filled(asked)).await;
+    let list = history(&app, &user)
+        .list(&app.failed_requests, ListQuery::filled(asked))
+        .await;
     let mut page = RequestsListPage {
         frame: user.frame("Requests", REQUESTS),
         requests: Vec::new(),
@@ -99,8 +106,10 @@ pub(super) async fn show_requests(
         next: None,
         table: String::new(),
         archived_before: None,
+        unrecorded: 0,
         refused: super::form::FormError::default(),
         now,
+        status,
         model,
         key,
         from,
@@ -113,6 +122,7 @@ pub(super) async fn show_requests(
                 .map(|next| page.address("/console/requests", &next));
             page.table = page.address("/console/requests/table.csv", "");
             page.archived_before = list.archived_before.as_deref().map(format::day);
+            page.unrecorded = list.unrecorded.unwrap_or_default();
             page.requests = list.requests;
             user.show(&page)
         }
@@ -136,6 +146,7 @@ pub(super) async fn download_requests(
             .map(|text| (name, text.unwrap_or_default()))
     };
     let asked = [
+        filled("status")?,
         filled("model")?,
         filled("key")?,
         filled("from")?,
@@ -143,7 +154,12 @@ pub(super) async fn download_requests(
     ];
     query.finish()?;
     history(&app, &user)
-        .requests(&app.exports, &preferring_csv(), ListQuery::filled(asked))
+        .requests(
+            &app.failed_requests,
+            &app.exports,
+            &preferring_csv(),
+            ListQuery::filled(asked),
+        )
         .await
 }
 
@@ -155,7 +171,9 @@ pub(super) async fn show_request(
     query: ListQuery,
 ) -> Result<Response, ApiError> {
     let is_wanted = content::is_wanted(query)?;
-    let request = history(&app, &user).request(&request_id).await?;
+    let request = history(&app, &user)
+        .request(&app.failed_requests, &request_id)
+        .await?;
     let viewer = ContentViewer {
         user_id: &user.caller.user_id,
         account_id: &user.caller.account.0,

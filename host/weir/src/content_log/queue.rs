@@ -10,7 +10,7 @@ use weir_storage::sealing::KeyRing;
 
 use super::content::LoggedContent;
 use super::store::{self, SealedContent, StoredContent};
-use crate::write_behind::{NewRecord, QueueLimits, WriteBehind};
+use crate::write_behind::{HOUR_MS, NewRecord, QueueLimits, WriteBehind};
 
 /// Stored contents of an account and hour; successful requests take at most half of them, so that failures have room.
 const MOST_AN_HOUR: u32 = 600;
@@ -18,6 +18,7 @@ const MOST_SUCCESSES_AN_HOUR: u32 = MOST_AN_HOUR / 2;
 
 /// A transaction has about a MiB, so that it is short.
 const LIMITS: QueueLimits = QueueLimits {
+    span_ms: HOUR_MS,
     batch: 100,
     batch_bytes: 1 << 20,
     queue_bytes: 32 << 20,
@@ -90,7 +91,7 @@ impl ContentLog {
         let new = NewRecord {
             account: &account,
             at: ended.at,
-            most_an_hour: most_an_hour(&ended.content),
+            most: most_an_hour(&ended.content),
             bytes: ended.content.bytes(),
         };
         self.queue.put(&new, ended);

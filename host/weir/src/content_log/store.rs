@@ -8,7 +8,7 @@ use weir_storage::database::Transaction;
 use weir_storage::sealing::{KeyRing, Purpose};
 
 use super::content::LoggedContent;
-use crate::write_behind::{HOUR_MS, hour_of};
+use crate::write_behind::{HOUR_MS, start_of};
 
 /// Rows that one statement deletes.
 const BATCH: i64 = 100;
@@ -82,8 +82,8 @@ pub(super) async fn insert(database: &Database, contents: &[SealedContent]) -> s
         .bind(content.key_id.as_deref())
         .bind(i64::from(content.for_organisation))
         .bind(&*content.sealed)
-        .bind(hour_of(content.at))
-        .bind(hour_of(content.at) + HOUR_MS)
+        .bind(start_of(content.at, HOUR_MS))
+        .bind(start_of(content.at, HOUR_MS) + HOUR_MS)
         .bind(i64::from(*most_an_hour))
         .execute(&mut transaction)
         .await?;

@@ -2,22 +2,25 @@
 //!
 //! **Invariant:** a statement reads at most [`WINDOW`] rows of a list: conditions without an index are up to the caller.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
+use weir_storage::ids::Hex;
+use weir_storage::sealing::{KeyRing, Purpose};
 
-use super::record::{FailedRequest, MOST_AN_HOUR};
-use crate::write_behind::{HOUR_MS, hour_of};
+use super::record::{AccountError, FailedAttempt, FailedRequest, MOST_A_MINUTE};
+use crate::write_behind::{MINUTE_MS, start_of};
 
 /// Maximum rows of a page's statement.
 const WINDOW: u32 = 500;
 
-/// The columns and their types.
+/// The columns and their types, but for the sealed one.
 const COLUMNS: [(&str, &str); 15] = [
     ("request_id", "TEXT"),
     ("at", "BIGINT"),
@@ -55,6 +58,23 @@ pub struct FailureFilter {
 
 /// The position of a failure in a list: its time, and its request's id.
 pub type FailurePlace = (i64, String);
+
+/// Failures beyond the limit, of an account and minute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MinuteCount {
+    pub(super) account_id: String,
+    /// The first moment of the minute.
+    pub(super) minute: i64,
+    pub(super) requests: i64,
+}
+
+/// The sealed part of a record.
+#[derive(Serialize, Deserialize)]
+struct SealedDetails {
+    #[serde(flatten)]
+    error: AccountError,
+    attempts: Vec<FailedAttempt>,
+}
 
 /// Failures of a list, newest first.
 pub struct FailurePage {
@@ -102,27 +122,36 @@ impl FailureFilter {
     }
 }
 
-/// Inserts failures, at most [`MOST_AN_HOUR`] of an account and hour with those of other nodes. Returns their number.
-pub(super) async fn insert(database: &Database, failures: &[FailedRequest]) -> sqlx::Result<u64> {
+/// Condition of a new row: no erased user, and no user of an erased account.
+const OF_NO_ERASED_USER: &str = "NOT EXISTS (SELECT 1 FROM users u WHERE u.id IN (new.account_id, new.user_id) \
+                                 AND u.deleted_at IS NOT NULL)";
+
+/// Inserts failures, at most [`MOST_A_MINUTE`] of an account and minute with those of other nodes. Returns the ids of the
+/// inserted ones.
+pub(super) async fn insert(
+    database: &Database,
+    keys: &KeyRing,
+    failures: &[FailedRequest],
+) -> sqlx::Result<HashSet<String>> {
     if failures.is_empty() {
-        return Ok(0);
+        return Ok(HashSet::new());
     }
     let mut places: HashMap<(&str, i64), u32> = HashMap::new();
     let rows = failures.iter().map(|failure| {
-        let hour = hour_of(failure.at);
-        let place = places.entry((&*failure.account_id, hour)).or_default();
+        let minute = start_of(failure.at, MINUTE_MS);
+        let place = places.entry((&*failure.account_id, minute)).or_default();
         *place += 1;
-        row(failure, hour, *place)
+        row(keys, failure, minute, *place)
     });
     let rows = Value::from_iter(rows).to_string();
     let inserted = sqlx::query(AssertSqlSafe(insert_statement(database.dialect())))
         .bind(rows)
-        .execute(database.writer())
+        .fetch_all(database.writer())
         .await?;
-    Ok(inserted.rows_affected())
+    inserted.iter().map(|row| row.try_get(0)).collect()
 }
 
-fn row(failure: &FailedRequest, hour: i64, place: u32) -> Value {
+fn row(keys: &KeyRing, failure: &FailedRequest, minute: i64, place: u32) -> Value {
     let earlier = failure.earlier_providers.join(",");
     json!({
         "request_id": failure.request_id,
@@ -140,38 +169,136 @@ fn row(failure: &FailedRequest, hour: i64, place: u32) -> Value {
         "latency_ms": failure.latency_ms,
         "attempts": failure.attempts,
         "trace_id": failure.trace_id,
-        "hour_start": hour,
+        "details": Hex(&seal(keys, failure)).to_string(),
+        "minute_start": minute,
         "place": place,
     })
 }
 
+fn seal(keys: &KeyRing, failure: &FailedRequest) -> Vec<u8> {
+    let details = SealedDetails {
+        error: failure.error.clone(),
+        attempts: failure.failed_attempts.clone(),
+    };
+    let json = serde_json::to_vec(&details).unwrap_or_default();
+    let fields = [failure.account_id.as_bytes(), failure.request_id.as_bytes()];
+    keys.seal(Purpose::FAILED_REQUEST, &fields, &json)
+}
+
+/// Opens the sealed part of a record; `None` if its sealing key is gone.
+fn open(
+    keys: &KeyRing,
+    account_id: &str,
+    request_id: &str,
+    sealed: &[u8],
+) -> Option<SealedDetails> {
+    let fields = [account_id.as_bytes(), request_id.as_bytes()];
+    match keys.unseal(Purpose::FAILED_REQUEST, &fields, sealed) {
+        Ok(json) => serde_json::from_slice(&json).ok(),
+        Err(error) => {
+            tracing::warn!(%error, request_id, "cannot open the record of a failed request");
+            None
+        }
+    }
+}
+
 fn insert_statement(dialect: SqlDialect) -> String {
     let columns = COLUMNS.iter().copied();
-    let all = columns.chain([("hour_start", "BIGINT"), ("place", "BIGINT")]);
-    let rows = match dialect {
-        SqlDialect::Sqlite => {
-            let fields = all.map(|(name, _)| format!("json_extract(value, '$.{name}') AS {name}"));
-            let fields: Vec<_> = fields.collect();
-            format!("(SELECT {} FROM json_each($1)) AS new", fields.join(", "))
-        }
-        SqlDialect::Postgres => {
-            let fields: Vec<_> = all.map(|(name, kind)| format!("{name} {kind}")).collect();
-            let fields = fields.join(", ");
-            format!("jsonb_to_recordset(CAST($1 AS TEXT)::jsonb) AS new ({fields})")
-        }
+    let all = columns.chain([
+        ("details", "TEXT"),
+        ("minute_start", "BIGINT"),
+        ("place", "BIGINT"),
+    ]);
+    let rows = records(dialect, all);
+    let details = match dialect {
+        SqlDialect::Sqlite => "unhex(new.details)",
+        SqlDialect::Postgres => "decode(new.details, 'hex')",
     };
     let names = names_of("");
     let values = names_of("new.");
     format!(
-        "INSERT INTO failed_requests ({names}) SELECT {values} FROM {rows} WHERE new.place <= {MOST_AN_HOUR} - \
-         (SELECT COUNT(*) FROM failed_requests f WHERE f.account_id = new.account_id AND f.at >= new.hour_start \
-         AND f.at < new.hour_start + {HOUR_MS}) ON CONFLICT (request_id) DO NOTHING"
+        "INSERT INTO failed_requests ({names}, details) SELECT {values}, {details} FROM {rows} \
+         WHERE new.place <= {MOST_A_MINUTE} - \
+         (SELECT COUNT(*) FROM failed_requests f WHERE f.account_id = new.account_id AND f.at >= new.minute_start \
+         AND f.at < new.minute_start + {MINUTE_MS}) AND {OF_NO_ERASED_USER} \
+         ON CONFLICT (request_id) DO NOTHING RETURNING request_id"
     )
 }
 
-/// Returns up to `limit` failures of a filter before a position. With several conditions, a page may be shorter.
-pub async fn list(
+/// Returns the table `new` of the records in the JSON array of the first parameter.
+fn records<'a>(dialect: SqlDialect, fields: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    match dialect {
+        SqlDialect::Sqlite => {
+            let fields =
+                fields.map(|(name, _)| format!("json_extract(value, '$.{name}') AS {name}"));
+            let fields: Vec<_> = fields.collect();
+            format!("(SELECT {} FROM json_each($1)) AS new", fields.join(", "))
+        }
+        SqlDialect::Postgres => {
+            let fields: Vec<_> = fields
+                .map(|(name, kind)| format!("{name} {kind}"))
+                .collect();
+            let fields = fields.join(", ");
+            format!("jsonb_to_recordset(CAST($1 AS TEXT)::jsonb) AS new ({fields})")
+        }
+    }
+}
+
+/// Adds the counts of failures without a record.
+pub(super) async fn add_counts(database: &Database, counts: &[MinuteCount]) -> sqlx::Result<()> {
+    if counts.is_empty() {
+        return Ok(());
+    }
+    let rows = counts.iter().map(|count| {
+        json!({
+            "account_id": count.account_id,
+            "user_id": count.account_id,
+            "minute": count.minute,
+            "requests": count.requests,
+        })
+    });
+    let fields = [
+        ("account_id", "TEXT"),
+        ("user_id", "TEXT"),
+        ("minute", "BIGINT"),
+        ("requests", "BIGINT"),
+    ];
+    let new = records(database.dialect(), fields.into_iter());
+    // The order is the order of locks.
+    let statement = format!(
+        "INSERT INTO failed_request_counts (account_id, minute, requests) \
+         SELECT account_id, minute, requests FROM {new} WHERE {OF_NO_ERASED_USER} ORDER BY account_id, minute \
+         ON CONFLICT (account_id, minute) DO UPDATE SET requests = failed_request_counts.requests + excluded.requests"
+    );
+    sqlx::query(AssertSqlSafe(statement))
+        .bind(Value::from_iter(rows).to_string())
+        .execute(database.writer())
+        .await?;
+    Ok(())
+}
+
+/// Returns the number of an account's failures in a period that have no record.
+pub(super) async fn count_unrecorded(
     database: &Database,
+    account_id: &str,
+    from: Option<Millis>,
+    to: Option<Millis>,
+) -> sqlx::Result<i64> {
+    sqlx::query_scalar(
+        "SELECT CAST(COALESCE(SUM(requests), 0) AS BIGINT) FROM failed_request_counts \
+         WHERE account_id = $1 AND minute >= $2 AND minute < $3",
+    )
+    .bind(account_id)
+    .bind(from.map_or(i64::MIN, |from| start_of(from, MINUTE_MS)))
+    .bind(to.map_or(i64::MAX, |to| to.0))
+    .fetch_one(database.reader())
+    .await
+}
+
+/// Returns up to `limit` failures of a filter before a position. With several conditions, a page may be shorter.
+pub(super) async fn list(
+    database: &Database,
+    keys: &KeyRing,
     filter: &FailureFilter,
     before: &FailurePlace,
     limit: u32,
@@ -186,7 +313,7 @@ pub async fn list(
         None => ("CAST($4 AS TEXT) IS NULL".to_owned(), None),
     };
     let statement = format!(
-        "SELECT {} FROM failed_requests WHERE (at, request_id) < ($1, $2) AND at >= $3 AND {condition} \
+        "SELECT {}, details FROM failed_requests WHERE (at, request_id) < ($1, $2) AND at >= $3 AND {condition} \
          ORDER BY at DESC, request_id DESC LIMIT $5",
         names_of("")
     );
@@ -198,7 +325,10 @@ pub async fn list(
         .bind(i64::from(limit))
         .fetch_all(database.reader())
         .await?;
-    let mut failures: Vec<_> = rows.iter().map(read).collect::<sqlx::Result<_>>()?;
+    let mut failures: Vec<_> = rows
+        .iter()
+        .map(|row| read(keys, row))
+        .collect::<sqlx::Result<_>>()?;
     let next = match failures.last() {
         Some(last) if failures.len() == limit as usize => Some(place(last)),
         _ => None,
@@ -208,8 +338,9 @@ pub async fn list(
 }
 
 /// Returns the failures among these requests, by the requests' ids.
-pub async fn find(
+pub(super) async fn find(
     database: &Database,
+    keys: &KeyRing,
     request_ids: &[&str],
 ) -> sqlx::Result<HashMap<String, FailedRequest>> {
     if request_ids.is_empty() {
@@ -220,7 +351,7 @@ pub async fn find(
         SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
     };
     let statement = format!(
-        "SELECT {} FROM failed_requests WHERE request_id IN ({ids})",
+        "SELECT {}, details FROM failed_requests WHERE request_id IN ({ids})",
         names_of("")
     );
     let rows = sqlx::query(AssertSqlSafe(statement))
@@ -229,10 +360,46 @@ pub async fn find(
         .await?;
     rows.iter()
         .map(|row| {
-            let failure = read(row)?;
+            let failure = read(keys, row)?;
             Ok((failure.request_id.clone(), failure))
         })
         .collect()
+}
+
+/// Returns failures of a user in the order of their ids behind one.
+pub(super) async fn list_of_user(
+    database: &Database,
+    keys: &KeyRing,
+    user_id: &str,
+    after: &str,
+    limit: u32,
+) -> sqlx::Result<Vec<FailedRequest>> {
+    let statement = format!(
+        "SELECT {}, details FROM failed_requests WHERE user_id = $1 AND request_id > $2 ORDER BY request_id LIMIT $3",
+        names_of("")
+    );
+    let rows = sqlx::query(AssertSqlSafe(statement))
+        .bind(user_id)
+        .bind(after)
+        .bind(i64::from(limit))
+        .fetch_all(database.reader())
+        .await?;
+    rows.iter().map(|row| read(keys, row)).collect()
+}
+
+/// Reads a position from the text of [`place_text`].
+pub fn parse_place(text: &str) -> Option<FailurePlace> {
+    let (at, id) = text.split_once('.')?;
+    let is_number = (1..=18).contains(&at.len()) && at.bytes().all(|byte| byte.is_ascii_digit());
+    let is_of_ids = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    let is_id = id.len() <= 64 && id.bytes().all(is_of_ids);
+    let at = at.parse().ok().filter(|_| is_number && is_id)?;
+    Some((at, id.to_owned()))
+}
+
+/// Returns the text of a position.
+pub fn place_text((at, id): &FailurePlace) -> String {
+    format!("{at}.{id}")
 }
 
 /// Returns the position of a failure.
@@ -248,14 +415,22 @@ fn names_of(prefix: &str) -> String {
     names.join(", ")
 }
 
-fn read(row: &AnyRow) -> sqlx::Result<FailedRequest> {
+fn read(keys: &KeyRing, row: &AnyRow) -> sqlx::Result<FailedRequest> {
+    let request_id: String = row.try_get("request_id")?;
+    let account_id: String = row.try_get("account_id")?;
+    let sealed: Option<Vec<u8>> = row.try_get("details")?;
+    let details = sealed.and_then(|sealed| open(keys, &account_id, &request_id, &sealed));
+    let (error, failed_attempts) = match details {
+        Some(SealedDetails { error, attempts }) => (error, attempts),
+        None => Default::default(),
+    };
     let earlier: Option<String> = row.try_get("earlier")?;
     let earlier = earlier.unwrap_or_default();
     let earlier = earlier.split(',').filter(|name| !name.is_empty());
     Ok(FailedRequest {
-        request_id: row.try_get("request_id")?,
+        request_id,
         at: Millis(row.try_get("at")?),
-        account_id: row.try_get("account_id")?,
+        account_id,
         user_id: row.try_get("user_id")?,
         key_id: row.try_get("key_id")?,
         project_id: row.try_get("project_id")?,
@@ -268,5 +443,7 @@ fn read(row: &AnyRow) -> sqlx::Result<FailedRequest> {
         latency_ms: row.try_get("latency_ms")?,
         attempts: row.try_get("attempts")?,
         trace_id: row.try_get("trace_id")?,
+        error,
+        failed_attempts,
     })
 }

@@ -287,7 +287,12 @@ impl Attempts<'_> {
     ) -> Result<(), ExchangeError> {
         let (upstream, adapter) = (&*member.upstream, &chosen.component);
         self.made += 1;
-        relay.begin_attempt(&upstream.name, &candidate.model, adapter.code().digest);
+        relay.begin_attempt(
+            &upstream.name,
+            &candidate.model,
+            adapter.code().digest,
+            candidate.credential_number(member),
+        );
         let attempted = spans::AttemptData {
             candidate,
             adapter,
@@ -321,6 +326,9 @@ impl Attempts<'_> {
             recorder: &self.parts.recorder,
         };
         let outcome = exchange.run(relay).await;
+        if let Err(error) = &outcome {
+            relay.note_attempt_failure(error);
+        }
         let is_of_size = self.body_bytes > LARGE_REQUEST_BYTES
             && outcome.as_ref().is_err_and(ExchangeError::can_be_of_size);
         let ended = judge(&outcome, is_of_size);

@@ -278,6 +278,7 @@ impl ExchangeInputs<'_> {
         }
         guest.head(&shown).await?;
         let answer = UpstreamAnswer {
+            is_refusal: head.status.as_u16() >= 400,
             body,
             redactor: Redactor::new(credential),
             tape,
@@ -306,6 +307,7 @@ impl ExchangeInputs<'_> {
         &self,
         guest: &mut GuestExchange,
         UpstreamAnswer {
+            is_refusal,
             mut body,
             mut redactor,
             mut tape,
@@ -354,6 +356,9 @@ impl ExchangeInputs<'_> {
             if bytes.is_empty() {
                 continue;
             }
+            if is_refusal {
+                relay.note_refusal(&bytes);
+            }
             let progress = guest.body(&bytes).await?;
             // The bytes are dropped first, because a slow client may take long to read the events.
             drop(bytes);
@@ -366,6 +371,8 @@ impl ExchangeInputs<'_> {
 
 /// An upstream's response after its headers.
 struct UpstreamAnswer<'a> {
+    /// Whether its status is an error.
+    is_refusal: bool,
     body: UpstreamBody,
     redactor: Redactor,
     tape: Option<&'a mut OpenRecording>,

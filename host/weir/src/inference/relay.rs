@@ -34,11 +34,12 @@ use super::response_cache::ResponseRecorder;
 use super::spans;
 use crate::content_log::ResponseContent;
 use crate::context::RequestContext;
+use crate::failed_requests::TEXT_BYTES;
 use crate::inference::deltas::DeltaPublisher;
 use crate::sessions::SessionTurn;
 use weir_ledger::idempotency::ClaimedKey;
-use weir_sandbox::Digest;
 use weir_sandbox::adapter::bindings::chat::{Event, FinishReason};
+use weir_sandbox::{Digest, printable};
 
 /// The maximum unread pieces of a stream. A piece is the output of one adapter call: some hundred KiB, which every
 /// concurrent request's client may leave unread.
@@ -95,6 +96,8 @@ pub struct Relay {
     upstream_streams: bool,
     /// The HTTP status of the attempt's latest response.
     status: Option<StatusCode>,
+    /// The beginning of the attempt's response with an error status.
+    refusal: Vec<u8>,
     /// Advisory fields that the upstream does not receive.
     ignored: Vec<String>,
     dialect: Dialect,
@@ -220,6 +223,7 @@ impl Relay {
             asked: false,
             upstream_streams: true,
             status: None,
+            refusal: Vec::new(),
             ignored: Vec::new(),
             dialect,
             origins: Vec::new(),
@@ -301,9 +305,16 @@ impl Relay {
     }
 
     /// Begins an attempt on a provider with a component; the provider has this name of the model.
-    pub fn begin_attempt(&mut self, provider: &str, model: &str, adapter: Digest) {
+    pub fn begin_attempt(
+        &mut self,
+        provider: &str,
+        model: &str,
+        adapter: Digest,
+        credential: Option<u32>,
+    ) {
         self.status = None;
-        self.context.note_attempt(provider, adapter);
+        self.refusal.clear();
+        self.context.note_attempt(provider, adapter, credential);
         self.meter.count_attempt();
         if let Some(recorder) = &mut self.recorder {
             recorder.begin_attempt(provider, model);
@@ -351,6 +362,25 @@ impl Relay {
     /// Records the HTTP status of the upstream's response.
     pub fn note_status(&mut self, status: StatusCode) {
         self.status = Some(status);
+    }
+
+    /// Keeps the beginning of an upstream's response with an error status, for operators.
+    pub fn note_refusal(&mut self, bytes: &[u8]) {
+        let left = TEXT_BYTES.saturating_sub(self.refusal.len());
+        self.refusal
+            .extend_from_slice(&bytes[..bytes.len().min(left)]);
+    }
+
+    /// Records the failure of the current attempt.
+    pub fn note_attempt_failure(&self, error: &ExchangeError) {
+        let text = match error {
+            _ if !self.refusal.is_empty() => String::from_utf8_lossy(&self.refusal),
+            ExchangeError::Failure(failure) => (&*failure.text).into(),
+            _ => "".into(),
+        };
+        let text = (!text.is_empty()).then(|| printable(&text, TEXT_BYTES));
+        self.context
+            .note_attempt_failure(self.status, error.kind(), text);
     }
 
     /// The HTTP status of the attempt's latest response.
@@ -704,7 +734,9 @@ impl Relay {
             // The release also ends the key.
             self.meter.release().await;
         }
-        if !matches!(error, ExchangeError::Abandoned) {
+        if matches!(error, ExchangeError::Abandoned) {
+            self.context.note_disconnect();
+        } else {
             let mut error = ApiError::from(error);
             if error.code() == "CONTEXT_LENGTH_EXCEEDED" {
                 error = error.with_detail("context_window", self.bounds.context_window);

@@ -1,7 +1,7 @@
 //! The export of a person's data: one JSON document, written while it is read.
 //!
-//! The document has an object of the user and one of their account, and then a list for each table, of tasks, and of prompts
-//! and responses. Ledger entries are in
+//! The document has an object of the user and one of their account, and then a list for each table, of tasks, of failed
+//! requests, and of prompts and responses. Ledger entries are in
 //! `/usage/export` and `/billing/transactions`; the account has their totals.
 
 use axum::response::Response;
@@ -24,11 +24,14 @@ const TASKS: u32 = 10;
 /// Prompts and responses in one piece: each has up to half a MiB.
 const CONTENTS: i64 = 10;
 
+/// The lists after those of the tables.
+const SEALED_LISTS: [&str; 3] = ["tasks", "failed_requests", "request_contents"];
+
 /// The place in a document of its next piece.
 struct Progress {
     parts: PrivacyParts,
     user_id: String,
-    /// The number of the table; the tasks, and then the prompts and responses, follow the last table.
+    /// The number of the table; [`SEALED_LISTS`] follow the last table.
     table: usize,
     /// The last row of the previous piece; `None` at the start of the table.
     after: Option<String>,
@@ -112,11 +115,9 @@ async fn account(parts: &PrivacyParts, user_id: &str) -> sqlx::Result<Value> {
 impl Progress {
     /// Returns the next piece of the document; `None` at its end.
     async fn piece(&mut self) -> sqlx::Result<Option<String>> {
-        let name = match TABLES.get(self.table) {
-            Some(table) => table.name,
-            None if self.table == TABLES.len() => "tasks",
-            None if self.table == TABLES.len() + 1 => "request_contents",
-            None => return Ok(None),
+        let tables = TABLES.iter().map(|table| table.name);
+        let Some(name) = tables.chain(SEALED_LISTS).nth(self.table) else {
+            return Ok(None);
         };
         let page = self.page().await?;
         let rows: Vec<_> = page.rows.iter().map(Value::to_string).collect();
@@ -131,7 +132,7 @@ impl Progress {
         if self.after.is_none() {
             text += "]";
             self.table += 1;
-            if self.table > TABLES.len() + 1 {
+            if self.table == TABLES.len() + SEALED_LISTS.len() {
                 text += "}\n";
             }
         }
@@ -140,9 +141,10 @@ impl Progress {
 
     async fn page(&self) -> sqlx::Result<Page> {
         let Some(table) = TABLES.get(self.table) else {
-            return match self.table == TABLES.len() {
-                true => self.tasks().await,
-                false => self.contents().await,
+            return match self.table - TABLES.len() {
+                0 => self.tasks().await,
+                1 => self.failures().await,
+                _ => self.contents().await,
             };
         };
         let after = self.after.as_deref();
@@ -154,6 +156,40 @@ impl Progress {
         };
         let rows = rows.drain(..).map(|(_, row)| row).collect();
         Ok(Page { rows, next })
+    }
+
+    /// Returns failed requests, without the texts of providers.
+    async fn failures(&self) -> sqlx::Result<Page> {
+        let after = self.after.as_deref().unwrap_or_default();
+        let failures = &self.parts.failures;
+        let found = failures.list_of_user(&self.user_id, after, ROWS).await?;
+        let next = match found.len() < ROWS as usize {
+            true => None,
+            false => found.last().map(|failure| failure.request_id.clone()),
+        };
+        let rows = found.into_iter().map(|failure| {
+            json!({
+                "request_id": failure.request_id,
+                "account_id": failure.account_id,
+                "key_id": failure.key_id,
+                "project_id": failure.project_id,
+                "model": failure.model,
+                "provider": failure.provider,
+                "code": failure.code,
+                "status": failure.status,
+                "param": failure.error.param,
+                "limit": failure.error.limit,
+                "message": failure.error.message,
+                "latency_ms": failure.latency_ms,
+                "attempts": failure.attempts,
+                "trace_id": failure.trace_id,
+                "at": failure.at.iso(),
+            })
+        });
+        Ok(Page {
+            rows: rows.collect(),
+            next,
+        })
     }
 
     /// Returns stored prompts and responses.

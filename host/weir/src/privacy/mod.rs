@@ -11,7 +11,7 @@
 //! | `members`, `invitations` | The memberships end. Invitations of the person lose the e-mail address, and end. |
 //! | `tasks`, `task_starts`, `task_credentials` | deleted |
 //! | `swarm_…` of the personal account | deleted |
-//! | `notices`, `auto_top_ups`, `voucher_guesses`, `failed_requests`, `content_logs` | deleted |
+//! | `notices`, `auto_top_ups`, `voucher_guesses`, `failed_requests`, `failed_request_counts`, `content_logs` | deleted |
 //! | `idempotency_keys` of the personal account | Completed ones are deleted, with their responses. |
 //! | `accounts`, `holds`, `entries`, `usage_daily` and their sums | stay, for accounting law: opaque ids, amounts, models |
 //! | `payments`, `payment_…`, `auto_top_up_charges` | stay, for accounting law: ids of the processor, amounts; the URLs of checkouts are blank |
@@ -45,6 +45,7 @@ use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 
 use crate::content_log::ContentLog;
+use crate::failed_requests::FailedRequests;
 use crate::node::Core;
 use crate::tasks::store::TaskStore;
 use crate::tools::task_credentials::TaskCredentials;
@@ -56,6 +57,8 @@ pub struct PrivacyParts {
     pub core: Core,
     /// The tasks, which are encrypted.
     pub tasks: TaskStore,
+    /// The records of failed requests, whose messages are encrypted.
+    pub failures: Arc<FailedRequests>,
     /// The log of prompts and responses, which are encrypted, if the configuration allows one.
     pub content_log: Option<Arc<ContentLog>>,
     /// The names and targets of the tasks' credentials.

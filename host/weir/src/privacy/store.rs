@@ -39,7 +39,7 @@ enum Column {
 
 use Column::{Json, Number, Text, Time};
 
-/// The tables with a person's data, apart from tasks.
+/// The tables with a person's data, apart from those with sealed values.
 pub(super) const TABLES: [Table; 15] = [
     Table {
         name: "memberships",
@@ -123,25 +123,11 @@ pub(super) const TABLES: [Table; 15] = [
         ],
     },
     Table {
-        name: "failed_requests",
-        sql: "SELECT request_id AS place, request_id, account_id, key_id, project_id, model, provider, code, status, \
-              latency_ms, attempts, trace_id, at FROM failed_requests WHERE user_id = $1 AND request_id > $2 \
-              ORDER BY request_id LIMIT $3",
-        first: "",
-        columns: &[
-            ("request_id", Text),
-            ("account_id", Text),
-            ("key_id", Text),
-            ("project_id", Text),
-            ("model", Text),
-            ("provider", Text),
-            ("code", Text),
-            ("status", Number),
-            ("latency_ms", Number),
-            ("attempts", Number),
-            ("trace_id", Text),
-            ("at", Time),
-        ],
+        name: "failed_request_counts",
+        sql: "SELECT CAST(minute AS TEXT) AS place, minute AS at, requests FROM failed_request_counts \
+              WHERE account_id = $1 AND minute > CAST($2 AS BIGINT) ORDER BY minute LIMIT $3",
+        first: "-1",
+        columns: &[("at", Time), ("requests", Number)],
     },
     Table {
         name: "notices",
@@ -469,7 +455,7 @@ async fn owned(
 }
 
 /// Statements that delete or blank personal data. Parameter: the user.
-const CLEARING: [&str; 12] = [
+const CLEARING: [&str; 13] = [
     "DELETE FROM task_credentials WHERE task_id IN (SELECT id FROM tasks WHERE user_id = $1)",
     "DELETE FROM task_starts WHERE task_id IN (SELECT id FROM tasks WHERE user_id = $1)",
     "DELETE FROM tasks WHERE user_id = $1",
@@ -477,6 +463,7 @@ const CLEARING: [&str; 12] = [
     "DELETE FROM auto_top_ups WHERE user_id = $1",
     "DELETE FROM voucher_guesses WHERE user_id = $1",
     "DELETE FROM failed_requests WHERE user_id = $1",
+    "DELETE FROM failed_request_counts WHERE account_id = $1",
     "DELETE FROM traffic_hours WHERE organisation_id = $1",
     "DELETE FROM members WHERE user_id = $1",
     "DELETE FROM directory_members WHERE user_id = $1",

@@ -13,6 +13,7 @@ impl FromRef<App> for BillingParts {
             ledger: app.ledger.clone(),
             exports: app.exports.clone(),
             audit: app.audit.clone(),
+            failures: app.failed_requests.clone(),
             content_log: app.content_log.clone(),
         }
     }

@@ -10,6 +10,7 @@ impl FromRef<App> for PrivacyParts {
         Self {
             core: app.core.clone(),
             tasks: app.task_store.clone(),
+            failures: app.failed_requests.clone(),
             content_log: app.content_log.clone(),
             credentials: app.swarms.credentials.clone(),
         }

@@ -253,6 +253,82 @@ fn providers_of_clouds_are_carried_over_as_far_as_weir_has_adapters() {
     assert!(!(more.toml + &more.notes).contains("a-literal"), "a secret");
 }
 
+/// Deployments as in `docs/my-website/docs/proxy/configs.md` of LiteLLM: names of Azure's deployments, a server of one's own, limits
+/// for each deployment and wildcards.
+const GROUPS: &str = "model_list:\n\
+    - model_name: gpt-4o\n\
+    \x20 litellm_params: {model: azure/my-deployment-eu, api_base: 'https://eu.openai.azure.com/', api_key: os.environ/AZURE_EU, rpm: 6}\n\
+    - model_name: gpt-4o\n\
+    \x20 litellm_params: {model: azure/my-deployment-ca, api_base: 'https://ca.openai.azure.com/', api_key: os.environ/AZURE_CA, rpm: 6}\n\
+    - {model_name: gpt-4o, litellm_params: {model: sagemaker/own-endpoint}}\n\
+    - model_name: team\n\
+    \x20 litellm_params: {model: azure/other, api_base: 'https://eu.openai.azure.com/', api_key: os.environ/AZURE_EU}\n\
+    \x20 model_info: {base_model: azure/gpt-4o-mini}\n\
+    - model_name: own\n\
+    \x20 litellm_params: {model: openai/facebook/opt-125m, api_base: 'http://127.0.0.1:9/v1', api_key: none,\n\
+    \x20   input_cost_per_token: 1e-7, output_cost_per_token: 4e-7}\n\
+    - {model_name: own, litellm_params: {model: hosted_vllm/opt-125m, api_base: 'http://127.0.0.1:8/v1'}}\n\
+    - {model_name: 'anthropic/*', litellm_params: {model: 'anthropic/*', api_key: os.environ/ANTHROPIC}}\n\
+    - {model_name: 'groq/*', litellm_params: {model: 'groq/*', api_key: os.environ/GROQ}}\n";
+
+#[test]
+fn deployments_with_names_of_their_own_are_carried_over() {
+    let Imported { toml, notes } = import(GROUPS);
+    assert_parts(
+        &toml,
+        &[
+            // The price and the limits of the built-in `gpt-4o`.
+            "[models.\"gpt-4o\"]\n",
+            "upstreams = [\n    { provider = \"azure\", model = \"my-deployment-eu\", weight = 6",
+            "    { provider = \"azure-2\", model = \"my-deployment-ca\", weight = 6",
+            "price = { input = 2.5, cache_read = 1.25, output = 10 }\n",
+            "{ provider = \"azure\", model = \"other\"",
+            "price = { input = 0.15, cache_read = 0.075, output = 0.6 }\n",
+            "[models.\"own\"]\ncontext_window = 128000\nmax_output_tokens = 4096\ndefault_output_tokens = 4096\n",
+            "model = \"facebook/opt-125m\", weight = 1 },\n    { provider = \"hosted_vllm\", model = \"opt-125m\", weight = 1 },\n]\n\
+             price = { input = 0.1, output = 0.4 }\n",
+            "[models.\"anthropic/claude-sonnet-4-6\"]\n",
+        ],
+    );
+    assert_parts(
+        &notes,
+        &[
+            "model_list[0]: nothing is known of \"azure/my-deployment-eu\": it has the price, the context window, the output limit of \
+             \"gpt-4o\"",
+            "model_list[0].litellm_params.rpm: upstreams have no own rate limits",
+            "model_list[4]: neither the file nor the built-in catalog has the `context_window` of \"own\": it is 128000",
+            "model_list[5]: nothing has a price of \"opt-125m\": as an upstream of \"own\", it has the dearest one of the others",
+            "model_list[6]: weir has no wildcards: \"anthropic/*\" became its ",
+            "model_list[7]: the deployment \"groq/*\" of \"groq/*\": weir has no wildcards, and knows no models of this one",
+            "\n1 of 3 upstreams of gpt-4o is missing.\n",
+            "\n1 of 1 upstreams of groq/* is missing.\n",
+        ],
+    );
+    assert!(!toml.contains("# Add"), "{toml}");
+    assert!(
+        !notes.contains("upstreams of own") && !notes.contains("upstreams of team"),
+        "{notes}"
+    );
+}
+
+/// A model of its own name has precedence over a wildcard, as with LiteLLM.
+#[test]
+fn a_wildcard_leaves_models_with_a_name_of_their_own() {
+    let Imported { toml, .. } = import(
+        "model_list:\n\
+         - {model_name: '*', litellm_params: {model: 'openai/*', api_key: os.environ/KEY}}\n\
+         - {model_name: gpt-4o, litellm_params: {model: openai/gpt-4.1, api_key: os.environ/OTHER}}\n",
+    );
+    assert_eq!(toml.matches("[models.\"gpt-4o\"]").count(), 1, "{toml}");
+    assert_parts(
+        &toml,
+        &[
+            "[models.\"gpt-4o-mini\"]\n",
+            "{ provider = \"openai\", model = \"gpt-4.1\"",
+        ],
+    );
+}
+
 /// A file with settings of all kinds.
 const LISTED: &str = "model_list:\n\
                       - model_name: a\n\
@@ -289,7 +365,7 @@ fn each_key_without_an_equivalent_is_listed_without_its_value() {
         "model_list[0].litellm_params.extra_headers: ",
         "model_list[1].litellm_params.unknown_key: weir has no equivalent",
         "model_list[1].litellm_params.extra_headers: ",
-        "model_list[2]: the deployment \"openai/*\" of \"openai/*\": weir has no wildcards",
+        "model_list[2]: weir has no wildcards: \"openai/*\" became its ",
         "router_settings.num_retries: ",
         "router_settings.fallbacks: with the order \"latency\"",
         "router_settings.model_group_alias.z: the configuration has no model \"gone\"",
@@ -419,6 +495,7 @@ fn the_configurations_of_all_examples_are_valid() {
         include_str!("import_litellm/otel_test_config.yaml"),
         include_str!("import_litellm/proxy_config.yaml"),
         LISTED,
+        GROUPS,
     ] {
         let folder = folder("");
         let environment = [

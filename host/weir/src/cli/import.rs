@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail, ensure};
 
 use self::fields::{ImportNotes, YamlFields};
-use self::litellm::ImportedConfig;
+use self::litellm::{ImportedConfig, MissingUpstreams};
 use self::terms::KnownModels;
 use self::yaml::Node;
 use super::bundle::bundle;
@@ -45,7 +45,8 @@ pub(super) enum ImportCommand {
     /// Write a configuration from that of LiteLLM's proxy, and list the settings that cannot be carried over.
     ///
     /// Models, deployments, weights, prices, limits, timeouts, aliases and fallbacks are carried over. A model without prices or limits
-    /// in the file has those of weir's built-in catalog, or else of the price file; otherwise its section is a comment.
+    /// in the file has those of weir's built-in catalog, or else of the price file, also by the name of its group. A model without a
+    /// price is a comment. Wildcards become the known models of their provider.
     #[command(after_help = EXAMPLE)]
     Litellm(LitellmArguments),
 }
@@ -204,6 +205,12 @@ fn report(notes: &ImportNotes, imported: &ImportedConfig) {
             Some(at) => eprintln!("  {name}: set it to the secret at {at}, which is not copied"),
         }
     }
+    for MissingUpstreams { id, missing, all } in &imported.incomplete {
+        match missing {
+            1 => eprintln!("1 of {all} upstreams of {id} is missing."),
+            _ => eprintln!("{missing} of {all} upstreams of {id} are missing."),
+        }
+    }
     let models = &imported.models;
     eprintln!(
         "Imported models: {}, upstreams: {}, providers: {}. Models as comments: {}. Not carried over: {}. With a \
@@ -211,7 +218,7 @@ fn report(notes: &ImportNotes, imported: &ImportedConfig) {
         models.complete,
         models.upstreams,
         imported.providers,
-        models.incomplete,
+        models.comments.len(),
         notes.left_out.len(),
         notes.changed.len()
     );

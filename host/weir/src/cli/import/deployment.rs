@@ -204,12 +204,6 @@ pub(super) fn connect(
         Some(model) if ["openai", "azure"].contains(&&*vendor) => (model.to_owned(), true),
         _ => (model, false),
     };
-    if model.contains('*') {
-        return Err(
-            "weir has no wildcards: list each model, or let `weir catalog import` write sections of a provider's models"
-                .to_owned(),
-        );
-    }
     let mut source = Source {
         vendor: &vendor,
         params,
@@ -284,7 +278,6 @@ fn vendor_of(model: &str, named: Option<Node>) -> Result<(String, String), Strin
             let mut vendors = vendors.iter();
             match vendors.find(|(start, _)| model.starts_with(start)) {
                 Some((_, vendor)) => Ok(((*vendor).to_owned(), model.to_owned())),
-                None if model == "*" => Err("weir has no wildcards: list each model".to_owned()),
                 None => Err(format!("the model {model:?} names no provider")),
             }
         }

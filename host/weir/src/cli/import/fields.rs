@@ -21,6 +21,24 @@ impl ImportNotes {
         self.left_out.push((at.into(), why.into()));
     }
 
+    /// Adds other notes, each once.
+    pub(super) fn merge(&mut self, other: Self) {
+        for (own, other) in [
+            (&mut self.left_out, other.left_out),
+            (&mut self.changed, other.changed),
+        ] {
+            for note in other {
+                if !own.contains(&note) {
+                    own.push(note);
+                }
+            }
+        }
+        for (name, at) in other.variables {
+            let known = self.variables.entry(name).or_default();
+            *known = known.take().or(at);
+        }
+    }
+
     /// Notes a setting whose equivalent differs.
     pub(super) fn change(&mut self, at: impl Into<String>, how: impl Into<String>) {
         self.changed.push((at.into(), how.into()));
@@ -28,7 +46,7 @@ impl ImportNotes {
 }
 
 /// The entries of a mapping that have not been taken.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct YamlFields(Vec<(String, Node)>);
 
 impl YamlFields {

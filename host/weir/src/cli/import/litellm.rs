@@ -12,7 +12,7 @@ use super::deployment::{ImportEnvironment, connect, milliseconds};
 use super::fields::{ImportNotes, YamlFields};
 use super::hints;
 use super::models::{self, Deployment, ModelGroup, ModelSections};
-use super::terms::KnownModels;
+use super::terms::{DeploymentPlace, KnownModels};
 use super::yaml::{Node, YamlValue};
 
 /// `timeouts.total_ms` of weir, if nothing sets it.
@@ -41,6 +41,18 @@ pub(super) struct ImportedConfig {
     pub(super) models: ModelSections,
     /// The number of providers.
     pub(super) providers: usize,
+    /// The models that lack upstreams of the file.
+    pub(super) incomplete: Vec<MissingUpstreams>,
+}
+
+/// A model that lacks upstreams of the file.
+pub(super) struct MissingUpstreams {
+    /// The model's name in requests.
+    pub(super) id: String,
+    /// The number of its upstreams that are missing.
+    pub(super) missing: usize,
+    /// The number of its deployments in the file.
+    pub(super) all: usize,
 }
 
 /// Translates a file with its included files.
@@ -70,13 +82,25 @@ pub(super) fn translate(
         credentials,
         providers: Vec::new(),
         groups: Vec::new(),
+        tallies: Vec::new(),
     };
+    let mut wildcards = Vec::new();
     for node in file.take("model_list").iter().flat_map(Node::items) {
-        deployments.add(node.clone())?;
+        let entry = DeploymentEntry::of(node.clone())?;
+        match &entry {
+            Some(entry) if entry.is_wildcard() => wildcards.push(entry.clone()),
+            Some(entry) => deployments.add(entry.clone()),
+            None => deployments.notes.leave_out(
+                &node.at,
+                "it has no `model_name` or no `litellm_params.model`",
+            ),
+        }
     }
+    deployments.add_wildcards(wildcards);
     let Deployments {
         providers,
         mut groups,
+        tallies,
         ..
     } = deployments;
     add_aliases(&mut groups, router.take("model_group_alias"), notes)?;
@@ -106,8 +130,15 @@ pub(super) fn translate(
     }
     toml.push_str(models.text.trim_end());
     toml.push('\n');
+    let incomplete = tallies.into_iter().filter_map(|mut tally| {
+        if models.comments.contains(&tally.id) {
+            tally.missing = tally.all;
+        }
+        (tally.missing > 0).then_some(tally)
+    });
     Ok(ImportedConfig {
         toml,
+        incomplete: incomplete.collect(),
         models,
         providers: providers.len(),
     })
@@ -197,6 +228,45 @@ fn drop_params(settings: &mut YamlFields) -> bool {
         .is_some_and(|node| node.is_true())
 }
 
+/// An entry of the list of models.
+#[derive(Clone)]
+struct DeploymentEntry {
+    at: String,
+    /// The model's name in requests.
+    id: String,
+    /// LiteLLM's name of the provider and its model.
+    model: String,
+    params: YamlFields,
+    info: YamlFields,
+    rest: YamlFields,
+}
+
+impl DeploymentEntry {
+    /// Reads an entry; `None` if it has no names.
+    fn of(node: Node) -> Result<Option<Self>, String> {
+        let at = node.at.clone();
+        let mut rest = YamlFields::of(Some(node))?;
+        let name = rest.take("model_name");
+        let mut params = YamlFields::of(rest.take("litellm_params"))?;
+        let info = YamlFields::of(rest.take("model_info"))?;
+        let (Some(id), Some(model)) = (name, params.take("model")) else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            at,
+            id: id.text().unwrap_or_default().to_owned(),
+            model: model.text().unwrap_or_default().to_owned(),
+            params,
+            info,
+            rest,
+        }))
+    }
+
+    fn is_wildcard(&self) -> bool {
+        self.id.contains('*') || self.model.contains('*')
+    }
+}
+
 struct Deployments<'a> {
     known: &'a KnownModels,
     notes: &'a mut ImportNotes,
@@ -205,36 +275,33 @@ struct Deployments<'a> {
     /// Names and settings of providers.
     providers: Vec<(String, String)>,
     groups: Vec<ModelGroup>,
+    /// The deployments of each model in the file, and those among them that are missing.
+    tallies: Vec<MissingUpstreams>,
 }
 
 impl Deployments<'_> {
-    fn add(&mut self, node: Node) -> Result<(), String> {
-        let at = node.at.clone();
-        let mut fields = YamlFields::of(Some(node))?;
-        let name = fields.take("model_name");
-        let mut params = YamlFields::of(fields.take("litellm_params"))?;
-        let mut info = YamlFields::of(fields.take("model_info"))?;
-        let (Some(id), Some(model)) = (name, params.take("model")) else {
-            self.notes
-                .leave_out(at, "it has no `model_name` or no `litellm_params.model`");
-            return Ok(());
-        };
-        let (id, model) = (
-            id.text().unwrap_or_default().to_owned(),
-            model.text().unwrap_or_default().to_owned(),
-        );
-        let deployment = self.deployment(&at, &id, &model, &mut params, &mut info);
+    fn add(&mut self, mut entry: DeploymentEntry) {
+        let deployment = self.deployment(&mut entry);
+        let DeploymentEntry {
+            at,
+            id,
+            model,
+            params,
+            info,
+            rest,
+        } = entry;
+        self.tally(&id, deployment.is_err());
         let deployment = match deployment {
             Ok(deployment) => deployment,
             Err(why) => {
                 self.notes
                     .leave_out(at, format!("the deployment {model:?} of {id:?}: {why}"));
-                return Ok(());
+                return;
             }
         };
         params.leave_out(self.notes, |key| hints::why("litellm_params", key));
         info.leave_out(self.notes, |key| hints::why("model_info", key));
-        fields.leave_out(self.notes, |key| hints::why("litellm_params", key));
+        rest.leave_out(self.notes, |key| hints::why("litellm_params", key));
         match self.groups.iter_mut().find(|group| group.id == id) {
             Some(group) => group.deployments.push(deployment),
             None => self.groups.push(ModelGroup {
@@ -244,24 +311,80 @@ impl Deployments<'_> {
                 fallbacks: Vec::new(),
             }),
         }
-        Ok(())
     }
 
-    fn deployment(
-        &mut self,
-        at: &str,
-        id: &str,
-        model: &str,
-        params: &mut YamlFields,
-        info: &mut YamlFields,
-    ) -> Result<Deployment, String> {
-        if id.contains('*') {
-            return Err(
-                "weir has no wildcards: list each model, or let `weir catalog import` write \
-                        sections of a provider's models"
-                    .to_owned(),
-            );
+    /// Counts a deployment of a model.
+    fn tally(&mut self, id: &str, is_missing: bool) {
+        let missing = usize::from(is_missing);
+        match self.tallies.iter_mut().find(|tally| tally.id == id) {
+            Some(tally) => {
+                tally.all += 1;
+                tally.missing += missing;
+            }
+            None => self.tallies.push(MissingUpstreams {
+                id: id.to_owned(),
+                missing,
+                all: 1,
+            }),
         }
+    }
+
+    /// Adds a deployment for each known model of wildcards. As with LiteLLM, a model of its own name has precedence.
+    fn add_wildcards(&mut self, wildcards: Vec<DeploymentEntry>) {
+        let named: Vec<_> = self.groups.iter().map(|group| group.id.clone()).collect();
+        for entry in wildcards {
+            let DeploymentEntry { at, id, model, .. } = &entry;
+            let matches = match (id.split_once('*'), model.split_once('*')) {
+                (Some((start, end)), Some(pattern)) if !end.contains('*') => {
+                    let matches = self.known.matches(pattern).into_iter();
+                    let matches = matches.map(|(name, part)| (format!("{start}{part}{end}"), name));
+                    matches.collect()
+                }
+                _ => Vec::new(),
+            };
+            if matches.is_empty() {
+                self.tally(id, true);
+                self.notes.leave_out(
+                    at,
+                    format!(
+                        "the deployment {model:?} of {id:?}: weir has no wildcards, and knows no models of this one: \
+                         list each model, or import with `--prices`"
+                    ),
+                );
+                continue;
+            }
+            self.notes.change(
+                at,
+                format!(
+                    "weir has no wildcards: {id:?} became its {} known models",
+                    matches.len()
+                ),
+            );
+            // The notes on parameters are the same for each model.
+            let notes = std::mem::take(self.notes);
+            for (id, model) in matches {
+                if !named.contains(&id) {
+                    self.add(DeploymentEntry {
+                        id,
+                        model,
+                        ..entry.clone()
+                    });
+                }
+            }
+            let own = std::mem::replace(self.notes, notes);
+            self.notes.merge(own);
+        }
+    }
+
+    fn deployment(&mut self, entry: &mut DeploymentEntry) -> Result<Deployment, String> {
+        let DeploymentEntry {
+            at,
+            id,
+            model,
+            params,
+            info,
+            ..
+        } = entry;
         if let Some(named) = params.take("litellm_credential_name") {
             let name = named.text().unwrap_or_default();
             let values = self.credentials.get(name);
@@ -271,8 +394,12 @@ impl Deployments<'_> {
         // Parameters of a deployment that weir cannot reach are not in the notes.
         let mut notes = ImportNotes::default();
         let connection = connect(model, params, &mut self.environment, &mut notes)?;
-        let names = [model, connection.model.as_str()];
-        let terms = self.known.terms(&names, params, info, &mut notes)?;
+        let place = DeploymentPlace {
+            at,
+            group: id,
+            names: [model, connection.model.as_str()],
+        };
+        let terms = self.known.terms(place, params, info, &mut notes)?;
         let mut weights = [None; 3];
         for (index, metric) in ["weight", "rpm", "tpm"].into_iter().enumerate() {
             let Some(node) = params.take(metric) else {
@@ -287,12 +414,7 @@ impl Deployments<'_> {
             }
         }
         let order = params.take("order").and_then(|order| order.whole());
-        self.notes.left_out.append(&mut notes.left_out);
-        self.notes.changed.append(&mut notes.changed);
-        for (name, at) in notes.variables {
-            let known = self.notes.variables.entry(name).or_default();
-            *known = known.take().or(at);
-        }
+        self.notes.merge(notes);
         let provider = self.provider(&connection.vendor, connection.settings);
         Ok(Deployment {
             at: at.to_owned(),

@@ -5,8 +5,12 @@ use std::fmt::Write as _;
 
 use super::fields::ImportNotes;
 use super::terms::{DeploymentTerms, KnownModels};
-use crate::catalog::config::{ModelConfig, ModelKind};
+use crate::catalog::config::{ModelConfig, ModelKind, PriceConfig};
 use crate::catalog::import::section::{self, DEFAULT_OUTPUT_TOKENS, quoted};
+
+/// The context window and the output limit of a model with a price and without limits, in tokens.
+const DEFAULT_WINDOW: u32 = 128_000;
+const DEFAULT_OUTPUT: u32 = 4_096;
 
 /// A group of deployments with one name, which becomes a model.
 pub(super) struct ModelGroup {
@@ -48,8 +52,8 @@ pub(super) struct ModelSections {
     pub(super) complete: usize,
     /// The number of their upstreams.
     pub(super) upstreams: usize,
-    /// The number of models whose sections are comments.
-    pub(super) incomplete: usize,
+    /// The models whose sections are comments.
+    pub(super) comments: Vec<String>,
 }
 
 /// Writes the sections. `route` is the order of all models' upstreams.
@@ -63,7 +67,7 @@ pub(super) fn sections(
         text: String::new(),
         complete: 0,
         upstreams: 0,
-        incomplete: 0,
+        comments: Vec::new(),
     };
     for group in groups {
         let mut writer = Writer {
@@ -73,6 +77,9 @@ pub(super) fn sections(
             notes,
         };
         let missing = writer.missing();
+        if missing.is_empty() {
+            writer.note_defaults();
+        }
         let upstreams = writer.upstreams(groups, missing.is_empty());
         let section = writer.section(&upstreams);
         match missing.is_empty() {
@@ -82,7 +89,7 @@ pub(super) fn sections(
                 sections.text.push_str(&section);
             }
             false => {
-                sections.incomplete += 1;
+                sections.comments.push(group.id.clone());
                 let missing = missing.join(", ");
                 notes.leave_out(
                     &group.deployments[0].at,
@@ -117,11 +124,17 @@ struct Writer<'a> {
 struct WrittenUpstream<'a> {
     deployment: &'a Deployment,
     weight: Option<u32>,
+    /// The price, if there is one.
+    price: Option<&'a PriceConfig>,
+}
+
+fn price_of(deployment: &Deployment) -> Option<&PriceConfig> {
+    let price = deployment.terms.price.as_ref();
+    price.filter(|price| price.resolve().is_ok())
 }
 
 fn has_price(deployment: &Deployment) -> bool {
-    let price = deployment.terms.price.as_ref();
-    price.is_some_and(|price| price.resolve().is_ok())
+    price_of(deployment).is_some()
 }
 
 fn least(limits: impl Iterator<Item = Option<u32>>) -> Option<u32> {
@@ -129,13 +142,52 @@ fn least(limits: impl Iterator<Item = Option<u32>>) -> Option<u32> {
 }
 
 impl<'a> Writer<'a> {
-    /// The context window: no deployment has a smaller one.
+    /// The context window: no deployment has a smaller one. A model with a price has a default one.
     fn window(&self) -> Option<u32> {
-        least(self.group.deployments.iter().map(|one| one.terms.window))
+        let default = self.has_price().then_some(DEFAULT_WINDOW);
+        self.known_window().or(default)
     }
 
     fn output(&self) -> Option<u32> {
+        let default = self.has_price().then_some(DEFAULT_OUTPUT);
+        let window = self.known_window().unwrap_or(DEFAULT_WINDOW);
+        self.known_output()
+            .or(default.map(|default| default.min(window)))
+    }
+
+    fn known_window(&self) -> Option<u32> {
+        least(self.group.deployments.iter().map(|one| one.terms.window))
+    }
+
+    fn known_output(&self) -> Option<u32> {
         least(self.group.deployments.iter().map(|one| one.terms.output))
+    }
+
+    fn has_price(&self) -> bool {
+        self.group.deployments.iter().any(has_price)
+    }
+
+    /// Notes the limits that nothing tells.
+    fn note_defaults(&mut self) {
+        let has_output = self.kind() != ModelKind::Chat || self.known_output().is_some();
+        for (name, is_known, default) in [
+            (
+                "context_window",
+                self.known_window().is_some(),
+                DEFAULT_WINDOW,
+            ),
+            ("max_output_tokens", has_output, DEFAULT_OUTPUT),
+        ] {
+            if !is_known {
+                self.notes.change(
+                    &self.group.deployments[0].at,
+                    format!(
+                        "neither the file nor the built-in catalog has the `{name}` of {:?}: it is {default}; set it to the model's",
+                        self.group.id
+                    ),
+                );
+            }
+        }
     }
 
     /// Returns the settings without which weir cannot serve the model.
@@ -146,7 +198,7 @@ impl<'a> Writer<'a> {
                 "`max_output_tokens`",
                 self.kind() != ModelKind::Chat || self.output().is_some(),
             ),
-            ("a price", self.group.deployments.iter().any(has_price)),
+            ("a price", self.has_price()),
         ]
         .into_iter()
         .filter_map(|(name, is_there)| (!is_there).then_some(name))
@@ -161,27 +213,28 @@ impl<'a> Writer<'a> {
     ) -> Vec<WrittenUpstream<'a>> {
         let group = self.group;
         let mut own: Vec<&Deployment> = group.deployments.iter().collect();
-        if is_complete {
-            own.retain(|one| {
-                let usable = has_price(one);
-                if !usable {
-                    self.notes.leave_out(
-                        &one.at,
-                        format!(
-                            "nothing has a price of {:?}, so that {:?} lacks this upstream",
-                            one.model, group.id
-                        ),
-                    );
-                }
-                usable
-            });
+        // The dearest price of the group is the price of a deployment without one.
+        let prices = own.iter().filter_map(|one| price_of(one));
+        let dearest = prices.max_by_key(|price| [price.output, price.input]);
+        for one in own.iter().filter(|one| is_complete && !has_price(one)) {
+            self.notes.change(
+                &one.at,
+                format!(
+                    "nothing has a price of {:?}: as an upstream of {:?}, it has the dearest one of the others",
+                    one.model, group.id
+                ),
+            );
         }
         own.sort_by_key(|one| one.order.unwrap_or(u32::MAX));
         let mut upstreams: Vec<WrittenUpstream<'_>> = Vec::new();
         for (deployment, weight) in own.iter().zip(self.weights(&own)) {
             let mut same = upstreams.iter_mut();
             match same.find(|other| is_same(other.deployment, deployment)) {
-                None => upstreams.push(WrittenUpstream { deployment, weight }),
+                None => upstreams.push(WrittenUpstream {
+                    deployment,
+                    weight,
+                    price: price_of(deployment).or(dearest),
+                }),
                 Some(other) => {
                     other.weight = other
                         .weight
@@ -212,6 +265,7 @@ impl<'a> Writer<'a> {
                     upstreams.push(WrittenUpstream {
                         deployment,
                         weight: None,
+                        price: price_of(deployment),
                     });
                 }
             }
@@ -363,12 +417,7 @@ impl<'a> Writer<'a> {
     }
 
     fn write_upstreams(&self, section: &mut String, upstreams: &[WrittenUpstream<'_>]) {
-        let price_of = |one: &WrittenUpstream<'_>| {
-            let price = one.deployment.terms.price.as_ref();
-            price
-                .filter(|price| price.resolve().is_ok())
-                .map(section::price)
-        };
+        let price_of = |one: &WrittenUpstream<'_>| one.price.map(section::price);
         let prices: BTreeSet<_> = upstreams.iter().map(price_of).collect();
         let is_one = prices.len() == 1;
         section.push_str("upstreams = [\n");

@@ -1,6 +1,6 @@
 //! Prices and limits of a deployment: of the file, else of the built-in catalog, else of a price file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use figment::Figment;
 use figment::providers::{Format, Toml};
@@ -11,7 +11,7 @@ use super::yaml::Node;
 use crate::catalog;
 use crate::catalog::config::{InputUnit, ModelConfig, ModelKind, PriceConfig};
 use crate::catalog::import::litellm as price_table;
-use crate::catalog::import::offer::{Offer, OfferContent};
+use crate::catalog::import::offer::{Offer, OfferContent, OfferTerms};
 use weir_ledger::price::NanoUsd;
 
 /// Prices and limits; `None` if nothing tells them.
@@ -27,6 +27,17 @@ pub(super) struct DeploymentTerms {
     pub(super) vision: bool,
     /// The model's id in the built-in catalog.
     pub(super) built_in: Option<String>,
+}
+
+/// A deployment in the file.
+#[derive(Clone, Copy)]
+pub(super) struct DeploymentPlace<'a> {
+    /// Its path.
+    pub(super) at: &'a str,
+    /// The name of its group.
+    pub(super) group: &'a str,
+    /// The names of its model.
+    pub(super) names: [&'a str; 2],
 }
 
 /// Everything that is known of models besides the file.
@@ -73,25 +84,54 @@ impl KnownModels {
         })
     }
 
-    /// Takes prices and limits from `model_info` and `litellm_params`. The deployment's model has the given names.
+    /// Returns the known models whose names match a pattern, such as `openai/` and an end, each with the part between.
+    pub(super) fn matches(&self, (start, end): (&str, &str)) -> Vec<(String, String)> {
+        let built_in = self.built_in.iter().filter_map(|(id, model)| {
+            let upstream = model.upstreams.first()?;
+            let own = upstream.model.as_deref().unwrap_or(id);
+            Some(format!("{}/{own}", upstream.provider))
+        });
+        let offered = self.offers.values();
+        let offered = offered.filter(|offer| matches!(offer.content, OfferContent::Chat(_)));
+        let names: BTreeSet<_> = built_in
+            .chain(offered.map(|offer| offer.entry.clone()))
+            .collect();
+        // A pattern without a provider would need the keys of all.
+        let names = names.into_iter().filter(|_| start.contains('/'));
+        names
+            .filter_map(|name| {
+                let part = name.strip_prefix(start)?.strip_suffix(end)?.to_owned();
+                Some((name, part))
+            })
+            .collect()
+    }
+
+    /// Takes prices and limits from `model_info` and `litellm_params`. A deployment of an unknown model has those of the
+    /// model that has the name of its group.
     ///
     /// # Errors
     ///
     /// The reason for which weir cannot serve the deployment.
     pub(super) fn terms(
         &self,
-        names: &[&str],
+        place: DeploymentPlace<'_>,
         params: &mut YamlFields,
         info: &mut YamlFields,
         notes: &mut ImportNotes,
     ) -> Result<DeploymentTerms, String> {
         let base = info.take("base_model");
         let base = base.as_ref().and_then(Node::text);
-        let names: Vec<_> = base.into_iter().chain(names.iter().copied()).collect();
+        let names: Vec<_> = base.into_iter().chain(place.names).collect();
         let built_in = names.iter().find_map(|name| self.built_in(name));
         let offer = names.iter().find_map(|name| self.offers.get(*name));
         let mode = info.take("mode").or(params.take("mode"));
-        let of_built_in = built_in.map_or(ModelKind::Chat, |(_, model)| model.kind);
+        let of_group = match (built_in, offer) {
+            (None, None) => self.built_in(place.group),
+            _ => None,
+        };
+        let of_built_in = built_in
+            .or(of_group)
+            .map_or(ModelKind::Chat, |(_, model)| model.kind);
         let kind = match mode.as_ref().and_then(Node::text) {
             None => of_built_in,
             Some("embedding") => ModelKind::Embeddings,
@@ -101,7 +141,7 @@ impl KnownModels {
             Some("audio_speech") if of_built_in == ModelKind::Speech => of_built_in,
             Some("audio_transcription") if of_built_in == ModelKind::Transcription => of_built_in,
             Some("chat" | "completion" | "responses") => ModelKind::Chat,
-            Some("image_generation") if built_in.is_some() => ModelKind::Chat,
+            Some("image_generation") if built_in.or(of_group).is_some() => ModelKind::Chat,
             Some(mode) => {
                 return Err(format!(
                     "weir has no price for models of this kind; its mode is {mode:?}"
@@ -118,15 +158,7 @@ impl KnownModels {
                 vision: model.supports_vision,
                 built_in: Some(id.clone()),
             },
-            (None, Some(OfferContent::Chat(offered))) => DeploymentTerms {
-                price: Some(offered.price.clone()),
-                window: Some(offered.least_window),
-                output: Some(offered.max_output_tokens),
-                tools: offered.supports_tools,
-                vision: offered.supports_vision,
-                kind,
-                built_in: None,
-            },
+            (None, Some(OfferContent::Chat(offered))) => DeploymentTerms::offered(kind, offered),
             (None, Some(OfferContent::Other)) => {
                 return Err("the price file has no chat model of this name".to_owned());
             }
@@ -137,6 +169,9 @@ impl KnownModels {
         };
         terms.take_price(params, info, notes);
         terms.take_limits(params, info, notes);
+        if built_in.is_none() && offer.is_none() {
+            terms.take_from_group(self, place, notes);
+        }
         if kind != ModelKind::Chat
             && let Some(price) = &mut terms.price
             && price.unit() == InputUnit::Token
@@ -156,6 +191,75 @@ impl KnownModels {
 }
 
 impl DeploymentTerms {
+    /// Takes what is missing from the known model that has the name of the deployment's group.
+    fn take_from_group(
+        &mut self,
+        known: &KnownModels,
+        place: DeploymentPlace<'_>,
+        notes: &mut ImportNotes,
+    ) {
+        let DeploymentPlace { at, group, names } = place;
+        let mut taken = Vec::new();
+        let has_price = |price: &Option<PriceConfig>| {
+            price.as_ref().is_some_and(|price| price.resolve().is_ok())
+        };
+        let of_group = match (known.built_in(group), known.offers.get(group)) {
+            (Some((id, model)), _) => Self {
+                kind: self.kind,
+                price: model.price.clone(),
+                window: Some(model.context_window),
+                output: Some(model.max_output_tokens),
+                tools: model.supports_tools,
+                vision: model.supports_vision,
+                built_in: Some(id.clone()),
+            },
+            (None, Some(offer)) => match &offer.content {
+                OfferContent::Chat(offered) => Self::offered(self.kind, offered),
+                OfferContent::Other | OfferContent::Unusable(_) => return,
+            },
+            (None, None) => return,
+        };
+        if !has_price(&self.price) {
+            let own = self.price.take().unwrap_or_default();
+            self.price = Some(over(own, of_group.price.unwrap_or_default()));
+            self.tools = of_group.tools;
+            self.vision = of_group.vision;
+            self.built_in = of_group.built_in;
+            taken.push("the price");
+        }
+        if self.window.is_none() {
+            self.window = of_group.window;
+            taken.push("the context window");
+        }
+        if self.output.is_none() && self.kind == ModelKind::Chat {
+            self.output = of_group.output;
+            taken.push("the output limit");
+        }
+        if !taken.is_empty() {
+            let [name, _] = names;
+            notes.change(
+                at,
+                format!(
+                    "nothing is known of {name:?}: it has {} of {group:?}, the name of its group; \
+                     `model_info.base_model` names another model",
+                    taken.join(", ")
+                ),
+            );
+        }
+    }
+
+    fn offered(kind: ModelKind, offered: &OfferTerms) -> Self {
+        Self {
+            price: Some(offered.price.clone()),
+            window: Some(offered.least_window),
+            output: Some(offered.max_output_tokens),
+            tools: offered.supports_tools,
+            vision: offered.supports_vision,
+            kind,
+            built_in: None,
+        }
+    }
+
     fn take_price(
         &mut self,
         params: &mut YamlFields,

@@ -178,7 +178,7 @@ fn providers_of_clouds_are_carried_over_as_far_as_weir_has_adapters() {
         &[
             "[providers.azure]\nadapter = \"openai\"\nbase_url = \"https://openai-gpt-4-test-v-1.openai.azure.com/openai/v1\"\n\
              credential = { env = \"AZURE_API_KEY\" }\ncredential_slot = { header = \"api-key\" }\n\
-             timeouts = { first_byte_ms = 500, idle_ms = 5000 }\n",
+             timeouts = { first_byte_ms = 5000, first_token_ms = 500, idle_ms = 5000 }\n",
         ],
     );
     assert_parts(
@@ -351,7 +351,7 @@ fn each_key_without_an_equivalent_is_listed_without_its_value() {
     assert_parts(
         &toml,
         &[
-            "[timeouts]\nfirst_byte_ms = 20000\nidle_ms = 700000\ntotal_ms = 700000\n",
+            "[timeouts]\nfirst_byte_ms = 700000\nfirst_token_ms = 20000\nidle_ms = 700000\ntotal_ms = 700000\n",
             "[models.\"a\"]\naliases = [\"x\", \"y\"]\n",
             "route = \"latency\"\nupstreams = [\n    { provider = \"openai\", model = \"gpt-4.1\"",
         ],

@@ -548,7 +548,8 @@ impl Source<'_> {
         })
     }
 
-    /// LiteLLM's timeouts limit the wait for the next bytes: `stream_timeout` of streams, `timeout` of others.
+    /// LiteLLM's timeouts limit the wait for the next bytes: `stream_timeout` of streams, `timeout` of others. Streams have no
+    /// first byte of their own: `first_byte_ms` would leave plain requests for the next provider, too.
     fn timeouts(&mut self) -> Result<String, String> {
         let mut limit = |name| -> Result<Option<u64>, String> {
             let Some(node) = self.params.take(name) else {
@@ -558,9 +559,14 @@ impl Source<'_> {
             Ok(milliseconds(&text, &node.at, self.notes))
         };
         let plain = limit("timeout")?;
-        let stream = limit("stream_timeout")?.or(plain);
-        let both = [("first_byte_ms", stream), ("idle_ms", plain)].into_iter();
-        let set: Vec<_> = both
+        let stream = limit("stream_timeout")?;
+        let all = [
+            ("first_byte_ms", plain),
+            ("first_token_ms", stream),
+            ("idle_ms", plain),
+        ];
+        let set: Vec<_> = all
+            .into_iter()
             .filter_map(|(name, ms)| Some(format!("{name} = {}", ms?)))
             .collect();
         Ok(match set.is_empty() {

@@ -204,11 +204,12 @@ fn timeouts(router: &mut YamlFields, settings: &mut YamlFields, notes: &mut Impo
     };
     let all = limit(settings, "request_timeout");
     let plain = limit(router, "timeout").or(all);
-    let stream = limit(router, "stream_timeout").or(plain);
+    let stream = limit(router, "stream_timeout");
     let longest = plain.max(stream).filter(|longest| *longest > TOTAL_MS);
     let mut section = String::new();
     for (name, ms) in [
-        ("first_byte_ms", stream),
+        ("first_byte_ms", plain),
+        ("first_token_ms", stream),
         ("idle_ms", plain),
         ("total_ms", longest),
     ] {

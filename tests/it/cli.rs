@@ -646,7 +646,9 @@ fn zero_configuration_prints_a_request_that_works() {
     assert_eq!(mode(folder.join(".weir/keys/api-key-pepper")), 0o600);
     let (log, success) = served.stop();
     assert!(success, "{log}");
-    assert!(log.contains("OPENAI_API_KEY is not set"), "{log}");
+    let left_out =
+        "left out: their environment variables are not set, and `weir check` names them providers=";
+    assert!(log.contains(left_out), "{log}");
     assert!(!log.contains(&key[8..]), "the key is in the log: {log}");
 }
 

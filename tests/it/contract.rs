@@ -160,11 +160,12 @@ async fn charges(gateway: &Gateway) -> Vec<(i64, i64)> {
 
 #[tokio::test]
 async fn what_came_before_a_failure_is_delivered_and_charged_and_nothing_else_is() {
-    let upstream = Upstream::start().await;
-    upstream.always(Reply::json(200, &json!({})));
-    let gateway = hostile_on(&upstream).await;
-    let mut requests = 0;
     for place in ["body", "end"] {
+        // A gateway each: five failures in a row would open the breaker.
+        let upstream = Upstream::start().await;
+        upstream.always(Reply::json(200, &json!({})));
+        let gateway = hostile_on(&upstream).await;
+        let mut requests = 0;
         // Ten tokens of four bytes.
         let said = "so far, so good, and then it all broke! ";
         let fail = |events: Value| {

@@ -149,7 +149,11 @@ async fn failures_of_each_kind_are_listed_for_their_account_alone() {
             let path = speaker.path("paused", true);
             let mut stream = by_key.follow(Method::POST, &path, &streamed).await;
             assert_eq!(stream.status, 200);
-            patiently(stream.next_chunk()).await;
+            let mut seen = String::new();
+            while !seen.contains("one ") {
+                let event = patiently(stream.next()).await;
+                seen += &event.expect("the first words arrive");
+            }
             drop(stream);
 
             let found = failures_of(&alice, &from, 10).await;

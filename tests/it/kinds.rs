@@ -121,6 +121,9 @@ async fn gateway_of(case: &Case, upstream: &Upstream) -> Gateway {
         .await
 }
 
+/// Failures of one account in a row that leave its breaker closed.
+const BEFORE_A_BREAKER_OPENS: usize = 4;
+
 #[tokio::test]
 async fn a_response_is_read_in_any_pieces_and_never_in_part() {
     for case in cases() {
@@ -142,14 +145,20 @@ async fn a_response_is_read_in_any_pieces_and_never_in_part() {
             read.push(answer);
         }
         assert_eq!(read[0], read[1], "{what}");
-        let balance = client.get("/usage/me").await.json();
-        for length in 0..reply.whole_body().len() {
-            upstream.will(reply.clone().cut_after(length));
+        let lengths: Vec<_> = (0..reply.whole_body().len()).collect();
+        for some in lengths.chunks(BEFORE_A_BREAKER_OPENS) {
+            let balance = client.get("/usage/me").await.json();
+            for &length in some {
+                upstream.will(reply.clone().cut_after(length));
+                let answer = send(&client, &case).await;
+                assert_eq!(answer.status, 502, "{what}, {length}: {}", answer.text());
+            }
+            // Nothing of these was charged, and nothing is held.
+            let after = client.get("/usage/me").await.json();
+            assert_eq!(after, balance, "{what}");
+            upstream.will(reply.clone());
             let answer = send(&client, &case).await;
-            assert_eq!(answer.status, 502, "{what}, {length}: {}", answer.text());
+            assert_eq!(answer.status, 200, "{what}: {}", answer.text());
         }
-        // Nothing of these was charged, and nothing is held.
-        let after = client.get("/usage/me").await.json();
-        assert_eq!(after, balance, "{what}");
     }
 }

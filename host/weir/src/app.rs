@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use weir_ledger::Ledger;
 use weir_payments::Payments;
 use weir_plugins::Plugins;
+use weir_sandbox::printable;
 use weir_storage::file_lock::FileLock;
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::environment;
@@ -29,6 +30,7 @@ use self::layers::CatalogLayers;
 pub use self::prepared::PreparedParts;
 pub use self::start::open_core;
 use crate::admission::Admission;
+use crate::audit::AuditEvent;
 use crate::catalog::listing::CatalogDifference;
 use crate::catalog::live::LiveCatalog;
 use crate::config::Config;
@@ -163,9 +165,27 @@ impl App {
         let catalog = self.layers.build(&config).await?;
         self.tools.take_up(rules);
         self.remotes.take_up(mcp_servers);
-        Ok(catalog.activate())
+        let changed = catalog.activate();
+        let lists = [
+            ("added", &changed.added),
+            ("removed", &changed.removed),
+            ("changed", &changed.changed),
+        ];
+        let lists = lists.into_iter().filter(|(_, models)| !models.is_empty());
+        let lists = lists.map(|(name, models)| format!("{name} {}", models.join(", ")));
+        let models = lists.collect::<Vec<_>>().join("; ");
+        self.audit.record(AuditEvent::ConfigurationReloaded {
+            reason: match models.is_empty() {
+                true => "models: no change".to_owned(),
+                false => printable(&format!("models: {models}"), MOST_REASON_BYTES),
+            },
+        });
+        Ok(changed)
     }
 }
+
+/// Maximum bytes of the models in the event of a reload.
+const MOST_REASON_BYTES: usize = 500;
 
 impl AppState {
     /// Returns the URL of the public service as this machine reaches it; `None` before it listens, or in an executor

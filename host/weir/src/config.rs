@@ -14,7 +14,7 @@ use std::os::unix::net::SocketAddr as SocketPath;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use figment::error::{Actual, Error, Kind};
 use figment::providers::{Env, Format, Serialized, Toml};
 use figment::value::{Dict, Value};
@@ -258,7 +258,16 @@ impl Config {
         if let Some(folder) = file.and_then(Path::parent)
             && is_of_file
         {
-            config.data_dir = folder.join(config.data_dir);
+            let beside = folder.join(&config.data_dir);
+            // Until November 2026 it was in the working folder. An empty database beside the file would look like a loss of all
+            // accounts.
+            ensure!(
+                beside.exists() || !config.data_dir.join("weir.db").exists(),
+                "`data_dir`: the data is in {}, and weir looks beside the configuration, in {}; move the folder, or set an absolute path",
+                config.data_dir.display(),
+                beside.display()
+            );
+            config.data_dir = beside;
         }
         Ok(config)
     }

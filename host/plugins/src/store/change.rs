@@ -138,6 +138,26 @@ pub(super) async fn write_event(
     .bind(change.actor)
     .bind(event.detail)
     .execute(&mut *transaction)
+    .await?;
+    write_audit_event(transaction, change, event).await
+}
+
+/// Adds the event to the audit, which lists the changes of all features. In the same transaction: neither is without the other.
+async fn write_audit_event(
+    transaction: &mut Transaction,
+    change: SlotChange<'_>,
+    event: SlotEvent<'_>,
+) -> sqlx::Result<()> {
+    let digest = event.digest.map(|digest| format!(" {digest}"));
+    let reason = format!("{}{}", change.slot, digest.unwrap_or_default());
+    sqlx::query(
+        "INSERT INTO audit_events (at, count, kind, actor, reason) VALUES ($1, 1, $2, $3, $4)",
+    )
+    .bind(change.at.0)
+    .bind(format!("plugin.{}", event.kind))
+    .bind(change.actor)
+    .bind(reason)
+    .execute(&mut *transaction)
     .await
     .map(drop)
 }

@@ -49,7 +49,8 @@ pub struct AuditList {
     pub next: Option<String>,
 }
 
-/// `GET /admin/audit`: security events, optionally filtered by `kind`, `user_id`, `actor` and time.
+/// `GET /admin/audit`: security events, optionally filtered by `kind`, `user_id`, `actor` and time. With
+/// `changes=true`, the changes of users, keys, credits, the catalog, plugins and the configuration in one list.
 #[utoipa::path(
     get, path = "/admin/audit", tag = "administration", security(("admin" = [])), operation_id = "list_audit_events",
     params(
@@ -58,6 +59,7 @@ pub struct AuditList {
         ("kind" = Option<String>, Query, description = "Only events of this kind, such as `api_key.revoked`.", nullable = false),
         ("user_id" = Option<String>, Query, description = "Only events about this user.", nullable = false),
         ("actor" = Option<String>, Query, description = "Only events by this actor.", nullable = false),
+        ("changes" = Option<String>, Query, description = "With `true`, only changes: of users, keys, credits, the catalog, plugins and the configuration.", pattern = "^true$", nullable = false),
         ("from" = Option<String>, Query, description = "First day in UTC, or first moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
         ("to" = Option<String>, Query, description = "Last day in UTC, or last moment.", format = Date, nullable = false),
     ),
@@ -103,6 +105,7 @@ pub(crate) async fn list(core: &Core, mut query: ListQuery) -> Result<AuditList,
         kind: query.text("kind")?,
         user_id: query.text("user_id")?,
         actor: query.text("actor")?,
+        changes_only: changes_only(&mut query)?,
         from: moment(&mut query, "from", 0)?,
         to: moment(&mut query, "to", DAY_MS)?,
         before: query.number("before")?,
@@ -117,6 +120,17 @@ pub(crate) async fn list(core: &Core, mut query: ListQuery) -> Result<AuditList,
     let next = cut(&mut events, limit, |event| event.number.to_string());
     let events = events.into_iter().map(item).collect();
     Ok(AuditList { events, next })
+}
+
+fn changes_only(query: &mut ListQuery) -> Result<bool, ApiError> {
+    match query.text("changes")?.as_deref() {
+        None => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => {
+            let what = "The value must be true; without it, the list has all events.";
+            Err(ApiError::invalid_request("changes", what))
+        }
+    }
 }
 
 fn item(event: StoredAuditEvent) -> AuditItem {

@@ -35,6 +35,15 @@ pub enum AuditEvent {
         /// The key's id.
         key_id: String,
     },
+    /// A user changed a limit of a key.
+    KeyLimitSet {
+        /// The key's owner.
+        user_id: String,
+        /// The key's id.
+        key_id: String,
+        /// `budgets`, `rates`, `filter_options` or `data_limits`.
+        limit: &'static str,
+    },
     /// A user decided whether weir stores the content of a key's requests.
     KeyContentLogSet {
         /// The key's owner.
@@ -88,6 +97,11 @@ pub enum AuditEvent {
     /// An administrator changed the catalog.
     CatalogChanged {
         /// The layer's version, and its summary.
+        reason: String,
+    },
+    /// The gateway took up its changed configuration.
+    ConfigurationReloaded {
+        /// The models that were added, removed and changed.
         reason: String,
     },
     /// A component failed to load into a slot.
@@ -187,6 +201,17 @@ pub enum AuditEvent {
     },
 }
 
+/// The kinds of events that change nothing: attempts, sign-ins and views.
+pub(super) const WITHOUT_CHANGE: [&str; 7] = [
+    "address.locked_out",
+    "authentication.failed",
+    "console.link_created",
+    "console.signed_in",
+    "plugin.refused",
+    "rate_limit.hit",
+    "request.content_viewed",
+];
+
 /// An event's columns.
 #[derive(Default)]
 pub(super) struct EventColumns<'a> {
@@ -236,6 +261,15 @@ impl AuditEvent {
                 key_id: Some(key_id),
                 ..of("api_key.revoked", Some(user_id))
             },
+            Self::KeyLimitSet {
+                user_id,
+                key_id,
+                limit,
+            } => EventColumns {
+                key_id: Some(key_id),
+                reason: Some(limit),
+                ..of("api_key.limit_set", Some(user_id))
+            },
             Self::KeyContentLogSet {
                 user_id,
                 key_id,
@@ -269,6 +303,10 @@ impl AuditEvent {
             Self::CatalogChanged { reason } => EventColumns {
                 reason: Some(reason),
                 ..of("catalog.changed", None)
+            },
+            Self::ConfigurationReloaded { reason } => EventColumns {
+                reason: Some(reason),
+                ..of("configuration.reloaded", None)
             },
             Self::PluginRefused { reason } => EventColumns {
                 reason: Some(reason),

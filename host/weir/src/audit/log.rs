@@ -4,6 +4,8 @@ use sqlx::{AssertSqlSafe, Row};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
+use super::event::WITHOUT_CHANGE;
+
 /// A stored event.
 #[derive(Debug, Clone)]
 pub struct StoredAuditEvent {
@@ -36,6 +38,8 @@ pub struct AuditEventFilter {
     pub user_id: Option<String>,
     /// The actor.
     pub actor: Option<String>,
+    /// Only events that change something.
+    pub changes_only: bool,
     /// Only events at this moment or later.
     pub from: Option<Millis>,
     /// Only events before this moment.
@@ -75,7 +79,7 @@ pub async fn list(
     // A condition on an absent filter would use no index. Each parameter appears in either case.
     let sql = format!(
         "SELECT number, at, count, kind, actor, method, reason, user_id, key_id FROM audit_events \
-         WHERE (at, number) < ($6, $1) AND at >= $7 AND {} AND {} AND {} \
+         WHERE (at, number) < ($6, $1) AND at >= $7 AND {} AND {} AND {}{} \
          ORDER BY at DESC, number DESC LIMIT $5",
         match filter.kind {
             Some(_) => "kind = $2",
@@ -88,6 +92,10 @@ pub async fn list(
         match filter.actor {
             Some(_) => "actor = $4",
             None => "CAST($4 AS TEXT) IS NULL",
+        },
+        match filter.changes_only {
+            true => format!(" AND kind NOT IN ('{}')", WITHOUT_CHANGE.join("', '")),
+            false => String::new(),
         }
     );
     let rows = sqlx::query(AssertSqlSafe(sql))

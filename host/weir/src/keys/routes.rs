@@ -385,9 +385,22 @@ pub async fn set_key_budgets(
     })
     .await?;
     limits::set_budgets(&parts, account, &key_id, asked, expires_at).await?;
+    record_limit(&parts, &caller, &key_id, "budgets");
     let keys = own_keys(&parts, &caller).await?;
     let key = keys.into_iter().find(|key| key.id == key_id);
     Ok(Json(json!(key.map(|key| item(key, now)))))
+}
+
+/// Records the change of a key's limit.
+fn record_limit(parts: &KeyParts, caller: &WebCaller, key_id: &str, limit: &'static str) {
+    parts.audit.record_by(
+        &Actor::user(&caller.user_id),
+        AuditEvent::KeyLimitSet {
+            user_id: caller.account.0.clone(),
+            key_id: key_id.to_owned(),
+            limit,
+        },
+    );
 }
 
 /// `PUT /api-keys/{key_id}/rates`: sets the requests and tokens per minute of a key. They apply to all nodes at once.
@@ -419,7 +432,8 @@ pub async fn set_key_rates(
         LimitChange::of(before != PartRate::default(), rate.is_within(&before))
     })
     .await?;
-    set_rate(&parts, account, BudgetPart::Key(key_id), rate).await?;
+    set_rate(&parts, account, BudgetPart::Key(key_id.clone()), rate).await?;
+    record_limit(&parts, &caller, &key_id, "rates");
     Ok(Json(rate))
 }
 
@@ -457,6 +471,7 @@ pub async fn set_key_filter_options(
     )
     .await?;
     users::set_key_filter_options(&parts, account, &key_id, &options).await?;
+    record_limit(&parts, &caller, &key_id, "filter_options");
     Ok(Json(options))
 }
 
@@ -493,6 +508,7 @@ pub async fn set_key_data_limits(
             .map_err(store_failed)
     })
     .await?;
+    record_limit(&parts, &caller, &key_id, "data_limits");
     Ok(Json(limits))
 }
 

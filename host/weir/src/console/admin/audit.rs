@@ -16,15 +16,18 @@ use crate::console::frame::{AUDIT, Frame};
 use crate::console::session::ConsoleAdmin;
 use crate::csv_export::preferring_csv;
 use crate::query::ListQuery;
+use weir_ledger::plans;
 
 /// The fields of the filter.
-const FIELDS: [&str; 5] = ["kind", "user_id", "actor", "from", "to"];
+const FIELDS: [&str; 6] = ["changes", "kind", "user_id", "actor", "from", "to"];
 
 #[derive(Template)]
 #[template(path = "console/admin/audit.html")]
 struct AuditPage {
     frame: Frame,
-    asked: ListRequest<5>,
+    asked: ListRequest<6>,
+    /// The day before today, in UTC.
+    yesterday: String,
     events: Vec<AuditItem>,
     people: People,
     next: Option<String>,
@@ -63,6 +66,7 @@ pub(super) async fn show_audit(
         next: asked.next(AUDIT.path, list.next),
         events: list.events,
         now: app.clock.now(),
+        yesterday: plans::day(app.clock.now().plus_days(-1)),
         asked,
     };
     admin.user.show(&page)

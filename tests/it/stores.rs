@@ -21,6 +21,7 @@ use weir_storage::cache::{
     FillResult, Lockout, LockoutPolicy, MAX_VALUE_BYTES, Rate, RecordKey, RecordLookup, Tombstone,
 };
 use weir_storage::clock::{Clock, Millis};
+use weir_storage::database::Timeouts;
 use weir_storage::secrets::{SecretKey, SecretUrl};
 use weir_storage::{Cache, Database, ids};
 
@@ -29,6 +30,9 @@ const POLICY: LockoutPolicy = LockoutPolicy {
     window: Duration::from_secs(300),
     block: Duration::from_secs(900),
 };
+
+/// Long enough for a busy machine, and short enough for a test that waits for their end.
+const SECONDS_FOR_STORES: &str = "[stores]\nacquire_ms = 2000\nstatement_ms = 5000\n";
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -835,7 +839,11 @@ async fn requests_and_writes_go_on_after_an_address_led_to_a_standby() {
     let primary = Postgres::start(Durability::Fast);
     let (switch, url) = Switch::before(&primary.create_database().await).await;
     let standby = primary.start_standby();
-    let gateway = Gateway::builder().postgres(&url).impatient().start().await;
+    let gateway = Gateway::builder()
+        .postgres(&url)
+        .tables(SECONDS_FOR_STORES)
+        .start()
+        .await;
     let is_ready = async || gateway.stranger().get("/health/ready").await.status == 200;
     assert!(is_ready().await);
     for round in 1..=2 {
@@ -864,7 +872,12 @@ async fn requests_and_writes_go_on_after_an_address_led_to_a_standby() {
 async fn connections_to_a_server_that_becomes_read_only_are_closed() {
     let server = Postgres::start(Durability::Fast);
     let url = server.create_database().await;
-    let database = patient_database(&url).await;
+    let timeouts = Timeouts {
+        acquire: Duration::from_secs(2),
+        statement: Duration::from_secs(5),
+    };
+    let database = Database::open_with(&url, timeouts).await;
+    let database = database.expect("a database");
     let insert = async || {
         sqlx::query("INSERT INTO users (id, created_at) VALUES ($1, 1)")
             .bind(ids::user_id())

@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use http::Method;
@@ -182,7 +183,7 @@ async fn a_log_that_nobody_reads_delays_no_request_and_its_dropped_lines_are_cou
     assert!(made.expect("mkfifo runs").success());
     // With both ends open here, the gateway's writes fill the pipe instead of failing.
     let pipe = File::options().read(true).write(true).open(&log);
-    let mut pipe = pipe.expect("a pipe");
+    let pipe = pipe.expect("a pipe");
     let mut end = pipe.try_clone().expect("a pipe");
     let mut command = weir(folder.path());
     command.env("WEIR_LOG", "info,sqlx=debug");
@@ -191,14 +192,7 @@ async fn a_log_that_nobody_reads_delays_no_request_and_its_dropped_lines_are_cou
         assert_eq!(served.client().get("/usage/me").await.status, 200);
     }
     // The gateway's end writes the waiting lines.
-    let reader = std::thread::spawn(move || {
-        let (mut read, mut some) = (Vec::new(), [0; 4096]);
-        while !read.ends_with(b"the end") {
-            let length = pipe.read(&mut some).expect("bytes");
-            read.extend_from_slice(&some[..length]);
-        }
-        read
-    });
+    let reader = read_to_the_end(pipe);
     served.terminate();
     while !served.has_ended() {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -206,6 +200,18 @@ async fn a_log_that_nobody_reads_delays_no_request_and_its_dropped_lines_are_cou
     end.write_all(b"the end").expect("it is read");
     let read = text(&reader.join().expect("no panic"));
     assert!(read.contains("answered"), "{read}");
+}
+
+/// Reads a pipe until somebody writes `the end` to it.
+fn read_to_the_end(mut pipe: File) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let (mut read, mut some) = (Vec::new(), [0; 4096]);
+        while !read.ends_with(b"the end") {
+            let length = pipe.read(&mut some).expect("bytes");
+            read.extend_from_slice(&some[..length]);
+        }
+        read
+    })
 }
 
 /// Makes a pipe at a path. A gateway's writes to it block or fail, and never end it.
@@ -308,20 +314,13 @@ async fn a_log_whose_reader_returns_says_how_many_lines_are_missing() {
     // The pipe is closed: each write fails.
     drop(pipe.take());
     lose_lines(&served, &upstream).await;
-    let mut pipe = File::options()
+    let pipe = File::options()
         .read(true)
         .write(true)
         .open(served.folder().join("log"))
         .expect("a pipe");
     let mut end_of_log = pipe.try_clone().expect("a pipe");
-    let reader = std::thread::spawn(move || {
-        let (mut read, mut some) = (Vec::new(), [0; 4096]);
-        while !read.ends_with(b"the end") {
-            let length = pipe.read(&mut some).expect("bytes");
-            read.extend_from_slice(&some[..length]);
-        }
-        read
-    });
+    let reader = read_to_the_end(pipe);
     assert_eq!(served.client().get("/usage/me").await.status, 200);
     let dropped = dropped_lines(&served).await;
     end(served).await;

@@ -834,6 +834,24 @@ async fn without_postgres_nothing_waits_and_it_comes_back() {
     }
 }
 
+/// A gateway on PostgreSQL and this Redis.
+async fn gateway_on(redis: &Redis) -> Gateway {
+    Gateway::builder()
+        .postgres(&Postgres::shared().create_database().await)
+        .redis(&redis.url())
+        .start()
+        .await
+}
+
+/// Waits until something is so.
+async fn within_ten_seconds(what: &str, is_so: impl AsyncFn() -> bool) {
+    let since = Instant::now();
+    while !is_so().await {
+        assert!(since.elapsed() < Duration::from_secs(10), "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_and_writes_go_on_after_an_address_led_to_a_standby() {
     let primary = Postgres::start(Durability::Fast);
@@ -856,11 +874,7 @@ async fn requests_and_writes_go_on_after_an_address_led_to_a_standby() {
         assert_eq!(refused.status, 503, "{}", refused.text());
         // A moment later the address leads to the new primary, and connections to the old one stay open.
         switch.lead_to(primary.address());
-        let since = Instant::now();
-        while !is_ready().await {
-            assert!(since.elapsed() < Duration::from_secs(10));
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        within_ten_seconds("the new primary", &is_ready).await;
         for _ in 0..30 {
             let served = gateway.chat("demo", "Hello").await;
             assert_eq!(served.status, 200, "{}", served.text());
@@ -908,16 +922,10 @@ async fn connections_to_a_server_that_becomes_read_only_are_closed() {
             .expect("it is read");
     };
     set("on").await;
-    let since = Instant::now();
-    while database.is_reachable().await {
-        assert!(since.elapsed() < Duration::from_secs(10));
-    }
+    within_ten_seconds("read-only", async || !database.is_reachable().await).await;
     insert().await.expect_err("the server is read-only");
     set("off").await;
-    let since = Instant::now();
-    while !database.is_reachable().await {
-        assert!(since.elapsed() < Duration::from_secs(10));
-    }
+    within_ten_seconds("writable", async || database.is_reachable().await).await;
     for _ in 0..20 {
         insert().await.expect("it accepts writes again");
     }
@@ -1012,11 +1020,7 @@ async fn a_pooler_serves_in_session_mode_and_is_refused_by_name_otherwise() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_refuses_writes_is_away_until_it_accepts_them() {
     let redis = Redis::start();
-    let gateway = Gateway::builder()
-        .postgres(&Postgres::shared().create_database().await)
-        .redis(&redis.url())
-        .start()
-        .await;
+    let gateway = gateway_on(&redis).await;
     let is_ready = async || gateway.stranger().get("/health/ready").await.status == 200;
     let store_up = async || {
         let metrics = gateway.stranger().get("/metrics").await.text();
@@ -1040,11 +1044,7 @@ async fn a_redis_that_refuses_writes_is_away_until_it_accepts_them() {
             .await
             .error(503, "CACHE_UNAVAILABLE");
         assert!(redis.command(accept).ends_with("+OK\r\n"), "{accept}");
-        let since = Instant::now();
-        while !is_ready().await {
-            assert!(since.elapsed() < Duration::from_secs(10), "{accept}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        within_ten_seconds(accept, &is_ready).await;
         assert_eq!(gateway.chat("demo", "Hello").await.status, 200, "{accept}");
     }
 }
@@ -1078,11 +1078,7 @@ async fn keys_that_a_restored_database_does_not_know_get_401() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_serves_from_both_and_is_not_ready_without_its_cache() {
     let redis = Redis::start();
-    let gateway = Gateway::builder()
-        .postgres(&Postgres::shared().create_database().await)
-        .redis(&redis.url())
-        .start()
-        .await;
+    let gateway = gateway_on(&redis).await;
     assert_eq!(gateway.chat("demo", "Hello").await.status, 200);
     assert_eq!(gateway.stranger().get("/health/ready").await.status, 200);
     redis.kill();

@@ -150,9 +150,7 @@ impl Outcome {
         let charges = books.charges().await;
         let of = |heard: &Heard| charges.get(heard.request_id.as_ref()?);
         let delivered = heard.iter().filter(|heard| heard.paid.is_some());
-        let uncharged = delivered.clone().filter(|heard| {
-            !of(heard).is_some_and(|it| it.is_settled && Some(it.credits) == heard.paid)
-        });
+        let uncharged = heard.iter().filter(|heard| heard.is_lost(&charges));
         let cut = heard.iter().filter(|heard| {
             let tokens = heard.bytes as u64 / BYTES_PER_TOKEN;
             heard.paid.is_none() && tokens > CHECKPOINT_PIECES * PIECE_TOKENS
@@ -165,7 +163,7 @@ impl Outcome {
         Self {
             calls: providers.calls() as i64,
             totals: books.totals().await,
-            delivered: delivered.clone().count(),
+            delivered: delivered.count(),
             uncharged: uncharged.count(),
             cut: cut.clone().count(),
             shortfall: short.max().unwrap_or(0),

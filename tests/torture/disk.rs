@@ -130,10 +130,7 @@ pub(crate) fn run() -> bool {
     });
     let sound = node.is_sound();
     let answered: Vec<_> = heard.iter().filter(|heard| heard.paid.is_some()).collect();
-    let uncharged = answered.iter().filter(|heard| {
-        let charge = heard.request_id.as_ref().and_then(|id| charges.get(id));
-        !charge.is_some_and(|it| it.is_settled && Some(it.credits) == heard.paid)
-    });
+    let uncharged = answered.iter().filter(|heard| heard.is_lost(&charges));
     let uncharged = uncharged.count();
     let unpaid = providers.calls() as i64 - totals.charged;
     let panics = node.panics();

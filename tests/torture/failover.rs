@@ -117,10 +117,7 @@ pub(crate) fn run() -> bool {
     });
     let sound = node.is_sound();
     let acknowledged: Vec<_> = heard.iter().filter(|heard| heard.paid.is_some()).collect();
-    let lost = acknowledged.iter().filter(|heard| {
-        let charge = heard.request_id.as_ref().and_then(|id| charges.get(id));
-        !charge.is_some_and(|it| it.is_settled && Some(it.credits) == heard.paid)
-    });
+    let lost = acknowledged.iter().filter(|heard| heard.is_lost(&charges));
     let lost = lost.count();
     let refused = heard
         .iter()

@@ -225,11 +225,7 @@ pub(crate) fn run() -> bool {
         let closed = wait_until(CATCHING_UP, async || books.totals().await.open == 0).await;
         let (charges, totals) = (books.charges().await, books.totals().await);
         let charge = |heard: &Heard| charges.get(heard.request_id.as_ref()?);
-        let lost = heard.iter().filter(|heard| {
-            let is_charged = charge(heard)
-                .is_some_and(|it| it.is_settled && Some(it.credits) == heard.paid);
-            heard.paid.is_some() && !is_charged
-        });
+        let lost = heard.iter().filter(|heard| heard.is_lost(&charges));
         let lost = lost.count();
         // A stream is charged for its delivered part; a missing response is not charged.
         let for_nothing = heard.iter().filter(|heard| {

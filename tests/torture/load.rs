@@ -1,6 +1,7 @@
 //! Requests in an open loop to a gateway that may go down, and their results. Most requests are chats, and half of the
 //! chats are streamed.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use http::Method;
@@ -11,6 +12,7 @@ use tokio::task::JoinSet;
 use weir_ledger::Credits;
 
 use crate::kinds::Kind;
+use crate::money::Charge;
 use crate::process::request;
 
 /// Period of requests of another kind than a chat.
@@ -30,6 +32,15 @@ pub(crate) struct Heard {
     pub paid: Option<Credits>,
     /// Bytes of the response's text.
     pub bytes: usize,
+}
+
+impl Heard {
+    /// Whether the answer said that it is paid, and the ledger has no such charge.
+    pub(crate) fn is_lost(&self, charges: &HashMap<String, Charge>) -> bool {
+        let charge = self.request_id.as_ref().and_then(|id| charges.get(id));
+        let is_charged = charge.is_some_and(|it| it.is_settled && Some(it.credits) == self.paid);
+        self.paid.is_some() && !is_charged
+    }
 }
 
 /// Sends chats until a stop, then waits for the remaining responses.

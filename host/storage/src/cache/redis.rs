@@ -578,6 +578,21 @@ impl RedisState {
         &self,
         command: impl AsyncFnOnce(&mut MultiplexedConnection) -> RedisResult<T>,
     ) -> Result<T, CacheError> {
+        self.attempt(command, is_outage).await
+    }
+
+    /// Writes as a request does. Each refusal is an outage.
+    async fn probe_writes(&self) -> Result<(), CacheError> {
+        self.attempt(async |connection| self.write(connection).await, |_| true)
+            .await
+    }
+
+    /// Runs a command. An outage, according to its error, opens the breaker.
+    async fn attempt<T>(
+        &self,
+        command: impl AsyncFnOnce(&mut MultiplexedConnection) -> RedisResult<T>,
+        is_outage: impl FnOnce(&RedisError) -> bool,
+    ) -> Result<T, CacheError> {
         let Some(NumberedConnection {
             number,
             mut connection,
@@ -599,23 +614,6 @@ impl RedisState {
                 Err(CacheError::Unexpected)
             }
         }
-    }
-
-    /// Writes as a request does. Each refusal is an outage.
-    async fn probe_writes(&self) -> Result<(), CacheError> {
-        let Some(NumberedConnection {
-            number,
-            mut connection,
-            ..
-        }) = self.get()
-        else {
-            return Err(CacheError::Unavailable);
-        };
-        let written = in_time(self.timeout, self.write(&mut connection)).await;
-        written.map_err(|error| {
-            self.open_breaker(number, &error);
-            CacheError::Unavailable
-        })
     }
 
     async fn write(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {

@@ -149,15 +149,7 @@ impl KnownModels {
             }
         };
         let mut terms = match (built_in, offer.map(|offer| &offer.content)) {
-            (Some((id, model)), _) => DeploymentTerms {
-                kind,
-                price: model.price.clone(),
-                window: Some(model.context_window),
-                output: Some(model.max_output_tokens),
-                tools: model.supports_tools,
-                vision: model.supports_vision,
-                built_in: Some(id.clone()),
-            },
+            (Some((id, model)), _) => DeploymentTerms::built_in(kind, id, model),
             (None, Some(OfferContent::Chat(offered))) => DeploymentTerms::offered(kind, offered),
             (None, Some(OfferContent::Other)) => {
                 return Err("the price file has no chat model of this name".to_owned());
@@ -204,15 +196,7 @@ impl DeploymentTerms {
             price.as_ref().is_some_and(|price| price.resolve().is_ok())
         };
         let of_group = match (known.built_in(group), known.offers.get(group)) {
-            (Some((id, model)), _) => Self {
-                kind: self.kind,
-                price: model.price.clone(),
-                window: Some(model.context_window),
-                output: Some(model.max_output_tokens),
-                tools: model.supports_tools,
-                vision: model.supports_vision,
-                built_in: Some(id.clone()),
-            },
+            (Some((id, model)), _) => Self::built_in(self.kind, id, model),
             (None, Some(offer)) => match &offer.content {
                 OfferContent::Chat(offered) => Self::offered(self.kind, offered),
                 OfferContent::Other | OfferContent::Unusable(_) => return,
@@ -245,6 +229,18 @@ impl DeploymentTerms {
                     taken.join(", ")
                 ),
             );
+        }
+    }
+
+    fn built_in(kind: ModelKind, id: &str, model: &ModelConfig) -> Self {
+        Self {
+            kind,
+            price: model.price.clone(),
+            window: Some(model.context_window),
+            output: Some(model.max_output_tokens),
+            tools: model.supports_tools,
+            vision: model.supports_vision,
+            built_in: Some(id.to_owned()),
         }
     }
 

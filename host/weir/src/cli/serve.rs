@@ -232,8 +232,8 @@ impl BoundSockets {
 async fn take_up_changes(app: App, mut hangup: Signal, file: Option<PathBuf>, started_with: Dict) {
     while hangup.recv().await.is_some() {
         let taken_up = take_up(&app, file.as_deref(), &started_with).await;
-        app.metrics.reload_failed.set(taken_up.is_err().into());
         if let Err(error) = taken_up {
+            app.metrics.reload_failed.set(1);
             tracing::error!(
                 "the new configuration is invalid, and the previous one stays active: {error:#}"
             );
@@ -243,6 +243,8 @@ async fn take_up_changes(app: App, mut hangup: Signal, file: Option<PathBuf>, st
 
 async fn take_up(app: &App, file: Option<&Path>, started_with: &Dict) -> anyhow::Result<()> {
     let changed = app.take_up(Config::load(file)?).await?;
+    // Before the line: its reader may look at the metric at once.
+    app.metrics.reload_failed.set(0);
     tracing::info!(
         models = app.catalog.load().models().count(),
         added = changed.added.join(", "),

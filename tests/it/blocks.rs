@@ -365,6 +365,38 @@ async fn a_block_counts_for_the_budget_of_its_key() {
     is_sound(&nodes.database).await;
 }
 
+/// An agent's request draws on its swarm's hold, for which the budget does not count.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agents_request_gets_the_budget_in_any_nodes_block() {
+    for other in [0, 1] {
+        let nodes = Nodes::start(2).await;
+        let agents = &nodes.ledgers[0];
+        set_budget(agents, 100_000).await;
+        request(agents, open("swarm", 200_000))
+            .await
+            .expect("enough");
+        let first = of_key("first", 1_000);
+        let first = patient_request(&nodes.ledgers[other], first).await;
+        first.expect("enough");
+        let of_agent = |hold: &str, amount| OpenHold {
+            parent: Some(HoldId("swarm".to_owned())),
+            ..of_key(hold, amount)
+        };
+        let refused = patient_request(agents, of_agent("too much", 99_001)).await;
+        let Err(LedgerError::Refused(LedgerRefusal::OverBudget(exceeded))) = refused else {
+            panic!("{refused:?}");
+        };
+        let standing = exceeded.standing;
+        assert_eq!(
+            (standing.held.micro(), standing.left.micro()),
+            (1_000, 99_000)
+        );
+        let all = patient_request(agents, of_agent("all", 99_000)).await;
+        assert_eq!(all, Ok(()));
+        is_sound(&nodes.database).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_credits_are_spent_first_on_every_node() {
     let nodes = Nodes::with_blocks(2).await;

@@ -7,8 +7,8 @@ use tests::stores::{Postgres, each_database};
 use tests::{Gate, Gateway, Reply, Upstream, chat};
 use tokio::task::JoinSet;
 use weir_ledger::{
-    Action, Adjust, Budget, BudgetWindow, ChangeDirection, Checkpoint, Credits, HoldId,
-    LeaseSettings, Ledger, LedgerError, LedgerRefusal, OperationId, Pool, SetBudgets,
+    Action, Adjust, Budget, BudgetPart, BudgetWindow, ChangeDirection, Checkpoint, Credits, HoldId,
+    LeaseSettings, Ledger, LedgerError, LedgerRefusal, OpenHold, OperationId, Pool, SetBudgets,
 };
 use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock};
@@ -167,6 +167,57 @@ async fn a_new_budget_counts_what_is_held_already() {
         request(&ledger, "c", 300).await.expect("all that is left");
         let state = account(&ledger).await.standings(None, NOW)[0];
         assert_eq!(state.held, Credits::from_micro(1_000));
+    })
+    .await;
+}
+
+/// An agent's request draws on its swarm's hold, and its model has a budget that other requests reserve in memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn budgets_of_agents_requests_count_holds_in_memory() {
+    each_database(async |stores| {
+        let ledger = start(&stores.database, &ManualClock::at(NOW)).await;
+        let model = BudgetPart::Model("m".to_owned());
+        let set = Action::SetBudgets(Box::new(SetBudgets {
+            part: Some(model.clone()),
+            until: None,
+            budgets: vec![Budget {
+                credits: Credits::from_micro(10_000),
+                window: BudgetWindow::Day,
+            }],
+            ended: Vec::new(),
+        }));
+        let set = ledger.submit(&alice(), set, soon()).await;
+        set.expect("a budget");
+        let of_model = async |hold: &str, parent: Option<&str>, amount| {
+            let open = OpenHold {
+                parent: parent.map(|parent| HoldId(parent.to_owned())),
+                parts: vec![model.clone()],
+                ..open(hold, amount)
+            };
+            let opened = ledger.open_request(&alice(), open, None, soon()).await;
+            opened.map(drop)
+        };
+        request(&ledger, "swarm", 50_000).await.expect("enough");
+        let durable = of_model("durable", None, 500).await;
+        durable.expect("enough");
+        let before = stored_holds(&stores.database).await;
+        let in_memory = of_model("in memory", None, 500).await;
+        in_memory.expect("enough");
+        let after = stored_holds(&stores.database).await;
+        assert_eq!(after, before, "the second is in memory");
+        let refused = of_model("too much", Some("swarm"), 9_001).await;
+        let Err(LedgerError::Refused(LedgerRefusal::OverBudget(exceeded))) = refused else {
+            panic!("{refused:?}");
+        };
+        let standing = exceeded.standing;
+        assert_eq!(
+            (standing.held.micro(), standing.left.micro()),
+            (1_000, 9_000)
+        );
+        // Blocks give their credits back.
+        let all = of_model("all", Some("swarm"), 9_000).await;
+        assert_eq!(all, Ok(()));
+        is_sound(&stores.database).await;
     })
     .await;
 }

@@ -218,7 +218,11 @@ impl Openings {
                     (None, Some(hold)) => Some((hold.reserved.total(), hold.checkpoint)),
                     (None, None) => None,
                 };
-                if may_take(&operation.action, reserved) {
+                let has_budgets = |parts: &[BudgetPart]| {
+                    let account = known.account.as_ref();
+                    account.is_none_or(|account| !account.counted(parts).is_empty())
+                };
+                if may_take(&operation.action, reserved, has_budgets) {
                     for hold in known.holds.values() {
                         batch.persist(hold, number);
                     }
@@ -614,8 +618,13 @@ impl KnownAccount {
 }
 
 /// Returns whether an operation may take credits that its own hold does not reserve, or needs the exact balance.
-/// `reserved` returns a hold's reserved credits and its checkpoint, if they are known.
-fn may_take(action: &Action, reserved: impl Fn(&HoldId) -> Option<(Credits, Credits)>) -> bool {
+/// `reserved` returns a hold's reserved credits and its checkpoint, if they are known; `has_budgets`, whether one of the
+/// parts has budgets.
+fn may_take(
+    action: &Action,
+    reserved: impl Fn(&HoldId) -> Option<(Credits, Credits)>,
+    has_budgets: impl Fn(&[BudgetPart]) -> bool,
+) -> bool {
     match action {
         Action::Settle(Settle { hold, credits, .. })
         // An expiry may follow in the same batch.
@@ -626,8 +635,8 @@ fn may_take(action: &Action, reserved: impl Fn(&HoldId) -> Option<(Credits, Cred
             reserved(hold).is_none_or(|(reserved, checkpoint)| checkpoint > reserved)
         }
         Action::Release { .. } | Action::EndKey(_) => false,
-        // It draws on its parent.
-        Action::Open { .. } => !action.draws_on_parent(),
+        // It draws on its parent, except in the budgets of its own parts.
+        Action::Open { open, .. } => open.parent.is_none() || has_budgets(&open.parts),
         _ => true,
     }
 }

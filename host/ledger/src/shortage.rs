@@ -138,13 +138,14 @@ fn misses_plan(account: &Account, operation: &Operation, run: &BootId) -> bool {
         && blocks.any(|(key, block)| key.boot_id != *run && block.reserved.plan > Credits::ZERO)
 }
 
-/// Returns whether an operation was refused because the account has too few credits.
+/// Returns whether an operation was refused for credits that blocks may reserve. A parent's credits are in no block, but
+/// blocks do count in the budgets of a request's own parts.
 fn is_refused(operation: &Operation, outcome: &OperationOutcome) -> bool {
-    let is_refused = matches!(
-        outcome,
-        Err(LedgerRefusal::Insufficient { .. } | LedgerRefusal::OverBudget(_))
-    );
-    is_refused && !operation.action.draws_on_parent()
+    match outcome {
+        Err(LedgerRefusal::Insufficient { .. }) => !operation.action.draws_on_parent(),
+        Err(LedgerRefusal::OverBudget(_)) => true,
+        _ => false,
+    }
 }
 
 /// Returns the credits in those blocks of an account that count for a refusal.

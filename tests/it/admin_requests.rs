@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tests::gateway::{at, on_each_database};
 use tests::stores::Postgres;
 use tests::{Answer, Client, Gateway, Reply, Upstream, chat, patiently};
-use weir::audit::retention::{self, RetentionDays};
 use weir_ledger::Credits;
+use weir_request::audit::retention::{self, RetentionDays};
 use weir_storage::clock::ManualClock;
 
 use crate::console::{Browser, page};

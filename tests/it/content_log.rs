@@ -7,10 +7,10 @@ use http::Method;
 use serde_json::{Value, json};
 use tests::gateway::{Builder, on_each_database, share_compiled_plugins, top_up};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, patiently};
-use weir::audit::retention::{self, RetentionDays};
 use weir::config::Config;
 use weir::identity::dev_issuer::DevIssuer;
 use weir_ledger::Credits;
+use weir_request::audit::retention::{self, RetentionDays};
 use weir_storage::clock::Millis;
 
 use crate::billing::is_settled;

@@ -9,9 +9,9 @@ use tests::gateway::USER;
 use tests::issuer::key_set;
 use tests::stores::{Postgres, Redis};
 use tests::{Client, Gateway, Reply, SigningKey, Upstream, chat};
-use weir::audit::{Actor, retention};
 use weir::identity::api_key::RawKey;
 use weir::identity::{self, store};
+use weir_request::audit::{Actor, retention};
 use weir_storage::clock::{ManualClock, Millis};
 
 async fn new_key(client: &Client, name: &str) -> Value {

@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use tests::gateway::{USER, at, on_each_database, top_up};
 use tests::stores::Postgres;
 use tests::{Client, Gateway, Reply, Upstream, chat, patiently};
-use weir::audit::retention::{self, RetentionDays};
 use weir_ledger::Credits;
+use weir_request::audit::retention::{self, RetentionDays};
 use weir_storage::clock::ManualClock;
 
 use crate::console::Browser;

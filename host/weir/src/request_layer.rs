@@ -12,10 +12,10 @@ use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use ipnet::IpNet;
 use weir_errors::{ApiError, ErrorCode, ProtocolErrorBody};
+use weir_request::context::{REQUEST_ID, RequestContext, RequestObservers};
+use weir_request::cors;
 
 use crate::app::App;
-use crate::context::{REQUEST_ID, RequestContext, RequestObservers};
-use crate::cors;
 use crate::identity::RateSlot;
 use crate::identity::admin::LocalPeer;
 use crate::identity::client_address::ClientAddress;

@@ -7,13 +7,13 @@ use axum::response::Response;
 use axum::routing::{delete, get, patch, post, put};
 use http::{HeaderName, HeaderValue, Uri};
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::node::Core;
 
 use crate::app::App;
-use crate::identity::admin::AdminCaller;
+use crate::identity::admin::{AdminCaller, WithoutGateway};
 use crate::inference::vendors::{
     audio, completions, gemini, images, messages, models, responses, retrieval,
 };
-use crate::node::Core;
 use crate::openapi::{self, ApiListener};
 use crate::payments::{auto_top_up, local};
 use crate::request_layer::request_layer;
@@ -183,7 +183,7 @@ async fn name_database(State(app): State<App>, request: Request, next: Next) -> 
 
 /// Returns the routes for a command while no gateway runs. Errors stay as extensions of their responses.
 pub fn without_gateway(core: Core) -> Router {
-    user_and_key_routes().with_state(core)
+    user_and_key_routes().with_state(WithoutGateway(core))
 }
 
 fn metrics_route() -> Router<App> {

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use weir_errors::ApiError;
+use weir_request::query::{ListQuery, cut};
+use weir_request::schemas::parameters::Limit;
+use weir_request::small_body::SmallBody;
 
 use crate::app::App;
 use crate::app::layers::{LayerRequest, LayerStatus, invalid, read_summary};
@@ -15,9 +18,6 @@ use crate::catalog::layer::Layer;
 use crate::catalog::layer::changes::CatalogChanges;
 use crate::catalog::layer::store::{self, StoredLayer};
 use crate::identity::admin::AdminCaller;
-use crate::query::{ListQuery, cut};
-use crate::schemas::parameters::Limit;
-use crate::small_body::SmallBody;
 
 /// The tables of a catalog layer, with the fields of `[providers.NAME]` and `[models."ID"]` of the configuration file.
 #[derive(Serialize, Deserialize, ToSchema)]

@@ -7,14 +7,14 @@ use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::ApiError;
+use weir_request::audit::log::{self, AuditEventFilter, StoredAuditEvent};
+use weir_request::csv_export::{CsvTable, ListPage};
+use weir_request::node::Core;
+use weir_request::query::{ListQuery, cut};
+use weir_request::schemas::parameters::Limit;
 
-use crate::audit::log::{self, AuditEventFilter, StoredAuditEvent};
 use crate::billing::history::{DAY_MS, check_span, moment};
-use crate::csv_export::{CsvTable, ListPage};
 use crate::identity::admin::AdminCaller;
-use crate::node::Core;
-use crate::query::{ListQuery, cut};
-use crate::schemas::parameters::Limit;
 
 /// A security event.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -9,24 +9,24 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::ApiError;
 use weir_ledger::{Budget, BudgetWindow, Credits};
+use weir_request::content_log::ContentLogChoice;
+use weir_request::csv_export::{CsvTable, ListPage};
+use weir_request::limits::data::DataLimits;
+use weir_request::node::Core;
+use weir_request::query::{ListQuery, cut};
+use weir_request::schemas;
+use weir_request::schemas::parameters::PageAfter;
+use weir_request::small_body::SmallBody;
 use weir_storage::clock::Millis;
 
 use crate::app::App;
 use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
 use crate::catalog::Catalog;
-use crate::content_log::ContentLogChoice;
-use crate::csv_export::{CsvTable, ListPage};
 use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, KeyFilter};
 use crate::identity::scope::KeyScope;
 use crate::identity::store::KeyItem;
 use crate::keys::limits::KeyLimits;
-use crate::limits::data::DataLimits;
-use crate::node::Core;
-use crate::query::{ListQuery, cut};
-use crate::schemas;
-use crate::schemas::parameters::PageAfter;
-use crate::small_body::SmallBody;
 use crate::{identity, keys};
 
 /// A key.

@@ -8,12 +8,12 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::node::Core;
+use weir_request::query::ListQuery;
+use weir_request::schemas::parameters::Limit;
 
 use crate::identity::admin::AdminCaller;
 use crate::identity::lockout;
-use crate::node::Core;
-use crate::query::ListQuery;
-use crate::schemas::parameters::Limit;
 use weir_storage::clock::Millis;
 
 /// A locked-out address.

@@ -1,7 +1,7 @@
 //! The administrators' API: the platform's usage, the cost and revenue of each model, users and their keys, security
 //! events.
 //!
-//! - [`users`], [`keys`] and [`events`]: endpoints that need only a [`Core`](crate::node::Core), so that commands can call them while no
+//! - [`users`], [`keys`] and [`events`]: endpoints that need only a [`Core`](weir_request::node::Core), so that commands can call them while no
 //!   gateway runs.
 //! - [`report`]: the figures, as plain functions of sums by day, model and provider; [`store`]: those sums.
 //! - [`routes`]: the endpoints of reports. Only administrators may call a handler that takes an [`AdminCaller`](crate::identity::admin::AdminCaller): web

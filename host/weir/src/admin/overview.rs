@@ -1,6 +1,6 @@
 //! `/admin/overview`: requests, errors, times, tokens and spend of the last hours or days, and the gateway's present state.
 //!
-//! The figures are those of [`crate::traffic`], from all nodes. The state of breakers and the queue are this node's.
+//! The figures are those of [`weir_request::traffic`], from all nodes. The state of breakers and the queue are this node's.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,6 +10,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use weir_errors::ApiError;
 use weir_ledger::Credits;
+use weir_request::query::ListQuery;
+use weir_request::traffic::TrafficSums;
+use weir_request::traffic::store::{self as traffic, Dimension, Step, TrafficFilter};
 use weir_storage::clock::Millis;
 use weir_upstream::breaker::{BreakerReading, BreakerStatus};
 
@@ -19,9 +22,6 @@ use crate::app::App;
 use crate::catalog::end_date::EndDate;
 use crate::catalog::{Catalog, PoolMember};
 use crate::identity::admin::AdminCaller;
-use crate::query::ListQuery;
-use crate::traffic::TrafficSums;
-use crate::traffic::store::{self as traffic, Dimension, Step, TrafficFilter};
 
 /// Maximum number of groups.
 const GROUPS: u32 = 20;

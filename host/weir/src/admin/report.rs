@@ -8,10 +8,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use weir_ledger::{UsageSums, plans};
+use weir_request::schemas;
 use weir_storage::clock::Millis;
 
 use crate::billing::history::count_of;
-use crate::schemas;
 
 /// Maximum number of models in [`PlatformUsage::top_models`].
 const TOP_MODELS: usize = 100;

@@ -17,6 +17,12 @@ use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::store::history::{EndedRequest, RequestFilter};
 use weir_ledger::{AccountId, Credits, HoldState, LedgerStore, RequestSource};
+use weir_request::csv_export::{self, CsvLines};
+use weir_request::failed_requests::store::{self as failures, FailureFilter, FailurePlace};
+use weir_request::failed_requests::{FailedAttempt, FailedRequest, FailedRequests};
+use weir_request::query::ListQuery;
+use weir_request::schemas;
+use weir_request::schemas::parameters::Limit;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
@@ -24,15 +30,9 @@ use weir_storage::ids;
 use crate::app::App;
 use crate::billing::content::{self, RequestContent};
 use crate::billing::history::{DAY_MS, check_span, count_of, explanation, moment};
-use crate::csv_export::{self, CsvLines};
-use crate::failed_requests::store::{self as failures, FailureFilter, FailurePlace};
-use crate::failed_requests::{FailedAttempt, FailedRequest, FailedRequests};
 use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, KeyName};
 use crate::identity::store::find_key;
-use crate::query::ListQuery;
-use crate::schemas;
-use crate::schemas::parameters::Limit;
 
 /// Windows of each source that a page reads.
 const WINDOWS: usize = 10;

@@ -7,13 +7,13 @@ use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use serde::Deserialize;
 use weir_errors::ApiError;
+use weir_request::csv_export::{self, CsvTable};
+use weir_request::schemas::parameters::CalendarMonth;
 
 use super::report::{self, ModelEconomics, Month, PlatformUsage};
 use super::store;
 use crate::app::App;
-use crate::csv_export::{self, CsvTable};
 use crate::identity::admin::AdminCaller;
-use crate::schemas::parameters::CalendarMonth;
 
 /// The query of both reports.
 #[derive(Debug, Deserialize)]

@@ -10,13 +10,13 @@ use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{Account, AccountId, BudgetState};
 use weir_payments::notices::{self, NoticeKind};
+use weir_request::failed_requests::FailedRequest;
+use weir_request::failed_requests::store::FailureFilter;
 use weir_storage::clock::Millis;
 
 use super::store;
 use crate::app::App;
 use crate::billing::budgets::BudgetItem;
-use crate::failed_requests::FailedRequest;
-use crate::failed_requests::store::FailureFilter;
 
 /// Maximum number of budgets.
 const BUDGETS: usize = 20;

@@ -6,6 +6,9 @@ use axum::response::Response;
 use http::HeaderMap;
 use weir_errors::ApiError;
 use weir_ledger::AccountId;
+use weir_request::node::Core;
+use weir_request::query::ListQuery;
+use weir_request::schemas::parameters::{CalendarMonth, Days, Limit};
 
 use super::users::unknown_user;
 use crate::billing::BillingParts;
@@ -14,9 +17,6 @@ use crate::billing::history::{RequestItem, RequestList, UsageQuery, UsageReport}
 use crate::billing::statement::TransactionList;
 use crate::identity::admin::AdminCaller;
 use crate::identity::directory;
-use crate::node::Core;
-use crate::query::ListQuery;
-use crate::schemas::parameters::{CalendarMonth, Days, Limit};
 
 /// `GET /admin/users/{user_id}/usage`: a user's usage, by model or by the dimension in `group`.
 #[utoipa::path(

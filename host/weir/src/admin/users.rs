@@ -20,23 +20,23 @@ use weir_ledger::{
     Account, AccountId, Action, Adjust, Budget, ChangeDirection, Credits, Grant, LedgerError,
     LedgerRefusal, LedgerStore, Operation, OperationId, Period, Plan, Pool, SetBudgets, TopUp,
 };
+use weir_request::audit::AuditEvent;
+use weir_request::csv_export::{CsvTable, ListPage};
+use weir_request::node::Core;
+use weir_request::query::{ListQuery, cut};
+use weir_request::schemas;
+use weir_request::schemas::parameters::PageAfter;
+use weir_request::small_body::SmallBody;
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 use weir_storage::ids;
 
-use crate::audit::AuditEvent;
 use crate::billing;
 use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
-use crate::csv_export::{CsvTable, ListPage};
 use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, UserFilter, UserRecord};
 use crate::identity::filter_options::FilterOptions;
 use crate::identity::{self, store};
-use crate::node::Core;
-use crate::query::{ListQuery, cut};
-use crate::schemas;
-use crate::schemas::parameters::PageAfter;
-use crate::small_body::SmallBody;
 use weir_payments::effects::store as effects_store;
 
 /// Characters of an operator's id for a top-up or an adjustment.

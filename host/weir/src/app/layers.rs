@@ -15,13 +15,14 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::MissedTickBehavior;
 use weir_errors::{ApiError, ErrorCode};
 use weir_plugins::Plugins;
+use weir_request::audit::{Actor, AuditEvent};
+use weir_request::node::Core;
 use weir_storage::cache::Announcements;
 use weir_storage::clock::Millis;
 use weir_storage::database;
 use weir_upstream::breaker::Breakers;
 
 use super::build::{lines, report_left_out, try_build};
-use crate::audit::{Actor, AuditEvent};
 use crate::catalog::layer::Layer;
 use crate::catalog::layer::changes::{CatalogChanges, SUMMARY_CHARACTERS};
 use crate::catalog::layer::store::{self, StoredLayer};
@@ -29,7 +30,6 @@ use crate::catalog::listing::{CatalogDifference, CatalogListing};
 use crate::catalog::live::LiveCatalog;
 use crate::catalog::{Catalog, Problem};
 use crate::config::Config;
-use crate::node::Core;
 
 /// Time between two polls for changes without an announcement.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

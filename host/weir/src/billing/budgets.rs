@@ -12,12 +12,12 @@ use weir_ledger::{
     AccountId, Action, Budget, BudgetExceeded, BudgetPart, BudgetState, BudgetWindow, Credits,
     LedgerError, LedgerRefusal, LedgerStore, MOST_WINDOWS, Operation, SetBudgets,
 };
+use weir_request::node::Core;
+use weir_request::schemas;
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 
 use super::summary_cache;
-use crate::node::Core;
-use crate::schemas;
 
 /// A budget in a response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

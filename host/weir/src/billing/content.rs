@@ -6,11 +6,11 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::audit::{Actor, Audit, AuditEvent};
+use weir_request::content_log::content::{LoggedContent, LoggedResponse};
+use weir_request::content_log::store::StoredContent;
+use weir_request::content_log::{ContentLog, LoggedError, LoggedRequest};
 
-use crate::audit::{Actor, Audit, AuditEvent};
-use crate::content_log::content::{LoggedContent, LoggedResponse};
-use crate::content_log::store::StoredContent;
-use crate::content_log::{ContentLog, LoggedError, LoggedRequest};
 use crate::identity::roles::{Permission, Role};
 
 /// The prompt and the response of a request.

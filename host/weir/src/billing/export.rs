@@ -25,12 +25,12 @@ use axum::response::Response;
 use futures_util::stream;
 use weir_errors::ApiError;
 use weir_ledger::{AccountId, Period, plans};
+use weir_request::csv_export::{self, CsvLines, Exports};
+use weir_request::query::ListQuery;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
 use self::line::{COLUMNS, ChargeDay, ExportLine};
-use crate::csv_export::{self, CsvLines, Exports};
-use crate::query::ListQuery;
 
 const DAY_MS: i64 = 86_400_000;
 

@@ -22,17 +22,19 @@ use weir_ledger::store::history::{
 use weir_ledger::{
     AccountId, Credits, HoldId, LedgerStore, QuantitySum, RequestSource, UsageSums, plans,
 };
+use weir_request::csv_export::{self, CsvLines, ExportPlace, Exports};
+use weir_request::failed_requests::store::{
+    FailureFilter, FailurePlace, parse_place, place, place_text,
+};
+use weir_request::failed_requests::{FailedRequest, FailedRequests};
+use weir_request::query::ListQuery;
+use weir_request::schemas;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
-use crate::csv_export::{self, CsvLines, ExportPlace, Exports};
-use crate::failed_requests::store::{FailureFilter, FailurePlace, parse_place, place, place_text};
-use crate::failed_requests::{FailedRequest, FailedRequests};
 use crate::identity::api_key::RawKey;
 use crate::identity::directory::{self, KeyName};
-use crate::query::ListQuery;
-use crate::schemas;
 
 /// Default and maximum number of days of a report.
 const DAYS: i64 = 30;

@@ -7,7 +7,7 @@
 //!
 //! [`budgets`]: budgets of users and keys.
 //!
-//! [`crate::csv_export`] writes tables; [`export`] writes them for other tools.
+//! [`weir_request::csv_export`] writes tables; [`export`] writes them for other tools.
 //!
 //! To add a figure of the account, edit [`usage`]; of its usage, [`history`]; of its credits' changes, [`statement`].
 
@@ -23,12 +23,11 @@ pub mod usage;
 use std::sync::Arc;
 
 use weir_ledger::Ledger;
+use weir_request::audit::Audit;
+use weir_request::content_log::ContentLog;
+use weir_request::csv_export::Exports;
+use weir_request::failed_requests::FailedRequests;
 use weir_storage::{Cache, Database};
-
-use crate::audit::Audit;
-use crate::content_log::ContentLog;
-use crate::csv_export::Exports;
-use crate::failed_requests::FailedRequests;
 
 /// The parts of a gateway that account pages and exports use. Cheap to clone.
 #[derive(Clone)]

@@ -7,6 +7,9 @@ use http::{HeaderMap, header};
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_errors::ApiError;
+use weir_request::audit::Actor;
+use weir_request::query::ListQuery;
+use weir_request::schemas::parameters::{CalendarMonth, Days, Limit};
 
 use super::BillingParts;
 use super::content::{self, ContentViewer, RequestContent};
@@ -16,10 +19,7 @@ use super::history::{RequestItem, RequestList, UsageQuery};
 use super::statement::TransactionList;
 use super::usage::UsageSummary;
 use super::usage::{self, Balances, UsageError};
-use crate::audit::Actor;
 use crate::identity::Caller;
-use crate::query::ListQuery;
-use crate::schemas::parameters::{CalendarMonth, Days, Limit};
 use weir_ledger::LedgerError;
 
 /// `GET /usage/me`: the caller's remaining credits and this cycle's usage, up to a minute old. With a `group`, the

@@ -16,10 +16,10 @@ use weir_ledger::store::statement::{
     StatementFilter, StatementLine, StatementPage, StatementPlace,
 };
 use weir_ledger::{AccountId, Credits, LedgerStore, RequestSource};
+use weir_request::csv_export::{self, CsvLines, ExportPlace, Exports};
+use weir_request::query::ListQuery;
 
 use super::history::{DAY_MS, UsageQuery, check_span, failed, moment};
-use crate::csv_export::{self, CsvLines, ExportPlace, Exports};
-use crate::query::ListQuery;
 
 /// Entries per read of a complete export.
 const READ_AT_ONCE: u32 = 1_000;

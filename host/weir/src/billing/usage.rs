@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 use weir_ledger::{Account, AccountId, Action, Credits, LedgerError, LedgerStore, Plan};
+use weir_request::schemas;
 use weir_storage::Database;
 use weir_storage::cache::CachedValue;
 use weir_storage::clock::Millis;
@@ -26,7 +27,6 @@ use super::BillingParts;
 use super::budgets::{self, BudgetItem};
 use super::history::count_of;
 use super::summary_cache::{SUMMARY_TTL, drop_summary, name};
-use crate::schemas;
 
 /// Time limit for the start of a new period.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(2);

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::end_date::EndDate;
-use crate::limits::data::Regions;
 use weir_ledger::Unit;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
+use weir_request::limits::data::Regions;
 use weir_sandbox::adapter::bindings::adapter::CredentialSlot;
 use weir_upstream::credential::settings::CredentialSettings;
 use weir_upstream::image_tokens::ImageFamily;

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** an unknown place satisfies no list of regions, and an unknown retention no maximum.
 
-use crate::limits::data::{DataLimits, Regions};
+use weir_request::limits::data::{DataLimits, Regions};
 
 /// A provider's terms.
 #[derive(Debug, Clone)]

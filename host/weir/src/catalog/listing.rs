@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_ledger::Unit;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
+use weir_request::limits::data::Regions;
 use weir_upstream::image_tokens::ImageFamily;
 
 use super::config::{InputUnit, ModelKind, RouteBy};
 use super::end_date::EndDate;
 use super::{Catalog, MissingPart, Model, OmittedProvider, is_served};
-use crate::limits::data::Regions;
 
 /// The response of `GET /admin/catalog`.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -1,13 +1,13 @@
-//! The choice of a model's upstreams by a request's [limits](crate::limits::data).
+//! The choice of a model's upstreams by a request's [limits](weir_request::limits::data).
 //!
 //! **Invariant:** if no upstream satisfies all limits, weir rejects the request.
 
 use serde_json::{Value, json};
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::limits::data::{CallerDataLimits, DataLimits};
 
 use super::{Candidate, Model};
 use crate::identity::{Caller, limits};
-use crate::limits::data::{CallerDataLimits, DataLimits};
 
 /// The limits that apply to a request, each with its source.
 pub struct RequestDataLimits<'a> {

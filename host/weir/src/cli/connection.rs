@@ -26,6 +26,8 @@ use url::Url;
 use weir_errors::ApiError;
 use weir_outgoing::{self as outgoing, Client};
 use weir_plugins::progress::CompileProgress;
+use weir_request::listen_address::reachable;
+use weir_request::node::Core;
 
 use crate::admin::gateway::GatewayAddress;
 use crate::app::{App, open_core};
@@ -34,8 +36,6 @@ use crate::cli::user_folder::shared_code;
 use crate::config::Config;
 use crate::identity::admin::LocalPeer;
 use crate::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
-use crate::listen_address::reachable;
-use crate::node::Core;
 use crate::{router, server};
 use weir_storage::clock::Millis;
 use weir_storage::database::{self, DatabaseInUse};

@@ -2,6 +2,8 @@
 
 use anyhow::anyhow;
 use weir_ledger::Budget;
+use weir_request::audit::Actor;
+use weir_request::limits::data::{DataLimits, Regions};
 
 use super::connection::{
     AdminConnection, GatewayAnswer, OperatorCommand, RequiredParts, operate, path,
@@ -9,13 +11,11 @@ use super::connection::{
 use super::table::{TextTable, optional};
 use super::user::{budget, shown};
 use crate::admin::keys::{AdminCreatedKey, AdminKeyList, AdminNewKey};
-use crate::audit::Actor;
 use crate::config::Config;
 use crate::identity::api_key::LIFETIME_DAYS;
 use crate::identity::pepper::Peppers;
 use crate::identity::scope::KeyScope;
 use crate::keys;
-use crate::limits::data::{DataLimits, Regions};
 
 #[derive(clap::Subcommand)]
 pub(super) enum KeyCommand {

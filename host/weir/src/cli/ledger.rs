@@ -7,12 +7,12 @@ use anyhow::{Context, bail, ensure};
 
 use crate::billing::statement::{self, CSV_HEADINGS, StatementReader, csv_line};
 use crate::config::Config;
-use crate::csv_export::CsvLines;
 use weir_ledger::archive::archive;
 use weir_ledger::plans::days_of_month;
 use weir_ledger::verify::{Extent, Violation, keep, look};
 use weir_ledger::{AccountId, LedgerStore};
 use weir_payments::reconcile;
+use weir_request::csv_export::CsvLines;
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::database::{DatabaseClock, Timeouts};

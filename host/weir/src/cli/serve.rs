@@ -21,13 +21,13 @@ use crate::app::App;
 use crate::config::Config;
 use weir_ledger::{AccountId, Plan};
 use weir_plugins::progress::CompileProgress;
+use weir_request::listen_address::ListenAddress;
 use weir_storage::database;
 
 use crate::admin::users;
 use crate::cli::bundle::bundle;
 use crate::cli::user_folder::shared_code;
 use crate::identity::{self, DEVELOPMENT_USER};
-use crate::listen_address::ListenAddress;
 use crate::plugins::{PluginParts, watch};
 use crate::server::{self, AdminSocket, Listeners, descriptors, starting};
 use crate::swarm;

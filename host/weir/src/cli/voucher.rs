@@ -2,13 +2,13 @@
 
 use anyhow::anyhow;
 use weir_ledger::Credits;
+use weir_request::audit::Actor;
 use weir_storage::database::DatabaseClock;
 
 use super::connection::{
     AdminConnection, GatewayAnswer, OperatorCommand, RequiredParts, operate, path,
 };
 use super::table::TextTable;
-use crate::audit::Actor;
 use crate::config::Config;
 use crate::identity::pepper::Peppers;
 use crate::vouchers;

@@ -1,13 +1,13 @@
 //! The prompt and the response of a request, or the reason for which a page has none.
 
 use weir_errors::ApiError;
+use weir_request::audit::Actor;
+use weir_request::content_log::content::LoggedPart;
+use weir_request::content_log::store::StoredContent;
+use weir_request::query::ListQuery;
 
 use crate::app::App;
-use crate::audit::Actor;
 use crate::billing::content::{self, RequestContent};
-use crate::content_log::content::LoggedPart;
-use crate::content_log::store::StoredContent;
-use crate::query::ListQuery;
 
 /// The panel of a request's content.
 pub(super) struct ContentPanel {

@@ -7,13 +7,13 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, header};
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::Credits;
+use weir_request::cors;
+use weir_request::limits::data::DataLimits;
+use weir_request::request::UrlEncodedBody;
 
 use super::session::{ConsoleAdmin, ConsoleUser, NotSignedIn};
 use crate::app::App;
 use crate::billing::budgets::RequestedBudgets;
-use crate::cors;
-use crate::limits::data::DataLimits;
-use crate::request::UrlEncodedBody;
 
 /// The hidden field of every form.
 const FORM_TOKEN: &str = "form_token";

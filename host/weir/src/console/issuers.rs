@@ -7,6 +7,7 @@ use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::query::ListQuery;
 
 use super::form::FormFields;
 use super::{respond, session, sign_in};
@@ -14,7 +15,6 @@ use crate::app::App;
 use crate::identity::issuer_logout;
 use crate::identity::sign_in::pending::PendingSignIn;
 use crate::identity::web_session::WebSession;
-use crate::query::ListQuery;
 
 /// `GET /console/sign-in/oidc/{index}`: leads to the issuer at this place in the settings.
 pub(super) async fn begin_sign_in(

@@ -7,6 +7,7 @@ use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use weir_errors::ApiError;
 use weir_ledger::BudgetWindow;
+use weir_request::content_log::ContentLogChoice;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
@@ -18,7 +19,6 @@ use super::session::ConsoleUser;
 use super::snippets::{self, Snippet};
 use crate::app::App;
 use crate::billing::budgets::{self, BudgetItem};
-use crate::content_log::ContentLogChoice;
 use crate::identity::scope::KeyScope;
 use crate::identity::store::KeyItem;
 use crate::keys::KeyParts;

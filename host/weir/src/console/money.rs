@@ -9,6 +9,8 @@ use weir_ledger::{Credits, Plan};
 use weir_payments::auto_top_up::preferences::{self, AutoTopUp, PreferenceChange};
 use weir_payments::checkout::ReturnPages;
 use weir_payments::offers::{PurchaseItem, TopUpTier};
+use weir_request::csv_export::preferring_csv;
+use weir_request::query::ListQuery;
 use weir_storage::clock::Millis;
 
 use super::form::{ConsoleForm, FormError};
@@ -21,9 +23,7 @@ use crate::billing::BillingParts;
 use crate::billing::history::UsageQuery;
 use crate::billing::statement::TransactionItem;
 use crate::billing::usage::{self, Balances};
-use crate::csv_export::preferring_csv;
 use crate::payments::notices::{self, NoticeItem};
-use crate::query::ListQuery;
 use crate::vouchers::{self, VoucherParts};
 
 /// Lines of the statement on a page, and notices.

@@ -7,6 +7,7 @@ use axum::extract::{FromRef as _, State};
 use axum::response::Response;
 use weir_errors::ApiError;
 use weir_ledger::{Credits, plans};
+use weir_request::query::ListQuery;
 use weir_storage::clock::Millis;
 
 use super::chart::{Bars, Point};
@@ -18,7 +19,6 @@ use crate::billing::BillingParts;
 use crate::billing::history::{RequestItem, UsageItem, UsageLabel, UsageQuery};
 use crate::billing::usage::{self, UsageSummary};
 use crate::identity::roles::Permission;
-use crate::query::ListQuery;
 
 /// Requests on the page.
 const REQUESTS: u32 = 8;

@@ -7,6 +7,8 @@ use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
 use weir_errors::ApiError;
+use weir_request::context::RequestContext;
+use weir_request::request::JsonBody;
 
 use super::form::ScriptUser;
 use super::frame::{Frame, PLAYGROUND};
@@ -15,11 +17,9 @@ use super::snippets;
 use crate::app::App;
 use crate::catalog::config::ModelKind;
 use crate::catalog::live::LiveCatalog;
-use crate::context::RequestContext;
 use crate::inference::InferenceParts;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::{CapacityCheck, complete};
-use crate::request::JsonBody;
 
 #[derive(Template)]
 #[template(path = "console/playground.html")]

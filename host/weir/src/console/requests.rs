@@ -4,6 +4,9 @@ use askama::Template;
 use axum::extract::{FromRef as _, Path, State};
 use axum::response::Response;
 use weir_errors::ApiError;
+use weir_request::audit::Actor;
+use weir_request::csv_export::preferring_csv;
+use weir_request::query::ListQuery;
 use weir_storage::clock::Millis;
 
 use super::content::{self, ContentPanel};
@@ -11,14 +14,11 @@ use super::format::{self, DisplayTime};
 use super::frame::{Frame, REQUESTS};
 use super::session::ConsoleUser;
 use crate::app::App;
-use crate::audit::Actor;
 use crate::billing::content::{ContentViewer, find as find_content};
 use crate::billing::history::{RequestItem, UsageQuery};
-use crate::csv_export::preferring_csv;
 use crate::identity::store::KeyItem;
 use crate::keys::KeyParts;
 use crate::keys::routes::own_keys;
-use crate::query::ListQuery;
 
 /// Requests of a page.
 const LIMIT: u32 = 50;

@@ -7,9 +7,9 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::Value;
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::context::RequestContext;
 
 use super::frame::{self, Frame};
-use crate::context::RequestContext;
 use crate::request_layer::PageError;
 
 /// The content security policy: pages load only this site's files, forms lead only to this site, and inline scripts and

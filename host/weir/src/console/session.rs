@@ -13,11 +13,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::Url;
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::audit::Actor;
 
 use super::frame::{Flash, Frame, Section, Viewer};
 use super::{respond, snippets};
 use crate::app::App;
-use crate::audit::Actor;
 use crate::identity::admin::AdminCaller;
 use crate::identity::roles::Permission;
 use crate::identity::sign_in::pending::{self, PendingSignIn};

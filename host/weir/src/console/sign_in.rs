@@ -12,6 +12,7 @@ use axum::response::Response;
 use http::HeaderMap;
 use http::request::Parts;
 use weir_errors::ApiError;
+use weir_request::query::ListQuery;
 
 use super::form::{self, ConsoleForm, FormError, FormFields};
 use super::frame::Frame;
@@ -19,7 +20,6 @@ use super::{respond, session};
 use crate::app::App;
 use crate::identity::sign_in::issuer::SignInIssuer;
 use crate::identity::web_session::WebSession;
-use crate::query::ListQuery;
 
 #[derive(Template)]
 #[template(path = "console/sign_in.html")]

@@ -8,6 +8,7 @@ use axum::response::Response;
 use http::HeaderMap;
 use serde_json::json;
 use weir_errors::ApiError;
+use weir_request::query::ListQuery;
 use weir_storage::clock::Millis;
 
 use super::form::{ConsoleForm, FormError, FormFields};
@@ -16,7 +17,6 @@ use super::frame::{Flash, Frame, SWARMS};
 use super::respond;
 use super::session::ConsoleUser;
 use crate::app::App;
-use crate::query::ListQuery;
 use crate::swarm::accept::{SwarmPayer, accept, read};
 use crate::swarm::record::{AgentResult, AgentStatus, SwarmRecord, SwarmStatus};
 use crate::swarm::record_of;

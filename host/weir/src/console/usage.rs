@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 use weir_errors::ApiError;
+use weir_request::query::ListQuery;
 
 use super::chart::Bars;
 use super::form::FormError;
@@ -13,7 +14,6 @@ use super::overview::by_day;
 use super::session::ConsoleUser;
 use crate::app::App;
 use crate::billing::history::{UsageItem, UsageLabel, UsageQuery, UsageReport};
-use crate::query::ListQuery;
 
 #[derive(Template)]
 #[template(path = "console/usage.html")]

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use axum::extract::{FromRef, FromRequestParts};
 use http::request::Parts;
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::audit::Actor;
+use weir_request::context::RequestContext;
+use weir_request::node::Core;
 
 use super::caller::WebCaller;
 use super::parts::IdentityParts;
-use crate::audit::Actor;
-use crate::context::RequestContext;
-use crate::node::Core;
 
 /// The peer of a request at the admin socket: a process of this machine that may open the socket.
 #[derive(Debug, Clone, Copy)]
@@ -50,11 +50,20 @@ where
     }
 }
 
-/// Extracts the caller for a command while no gateway runs; such a command has only a [`Core`].
-impl FromRequestParts<Core> for AdminCaller {
+/// The state of the administrators' routes for a command while no gateway runs; it has only a [`Core`].
+#[derive(Clone)]
+pub struct WithoutGateway(pub Core);
+
+impl FromRef<WithoutGateway> for Core {
+    fn from_ref(WithoutGateway(core): &WithoutGateway) -> Self {
+        core.clone()
+    }
+}
+
+impl FromRequestParts<WithoutGateway> for AdminCaller {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Core) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, _: &WithoutGateway) -> Result<Self, ApiError> {
         Self::local(parts).ok_or_else(ApiError::unauthenticated)
     }
 }

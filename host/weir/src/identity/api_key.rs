@@ -18,8 +18,8 @@ use super::principal::{Principal, PrincipalRefusal};
 use super::roles::Role;
 use super::scope::KeyScope;
 use super::stored_plan::StoredPlan;
-use crate::content_log::ContentLogChoice;
-use crate::limits::data::CallerDataLimits;
+use weir_request::content_log::ContentLogChoice;
+use weir_request::limits::data::CallerDataLimits;
 use weir_storage::clock::Millis;
 use weir_storage::secrets::{SecretKey, random_bytes};
 

@@ -8,6 +8,10 @@ use http::request::Parts;
 use serde::{Deserialize, Serialize};
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, BudgetPart, Payer, Plan, RequestSource};
+use weir_request::audit::AuditEvent;
+use weir_request::content_log::ContentLogChoice;
+use weir_request::context::RequestContext;
+use weir_request::limits::data::{CallerDataLimits, DataLimits};
 use weir_storage::cache::{
     Bucket, CacheError, CallerLookup, CredentialRecord, Epoch, FillResult, Rate, RateDecision,
     RecordKey, RecordLookup,
@@ -30,10 +34,6 @@ use super::roles::{Permission, Role, permission_of_request};
 use super::scope::KeyScope;
 use super::store;
 use super::{lockout, members};
-use crate::audit::AuditEvent;
-use crate::content_log::ContentLogChoice;
-use crate::context::RequestContext;
-use crate::limits::data::{CallerDataLimits, DataLimits};
 
 /// The request header with the account of a web user's request: an organisation's id. Without it, the request is for
 /// the user's personal account.

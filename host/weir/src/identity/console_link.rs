@@ -14,10 +14,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use weir_errors::ApiError;
+use weir_request::audit::{Actor, AuditEvent};
+use weir_request::node::Core;
 
 use super::errors::sessions_failed;
-use crate::audit::{Actor, AuditEvent};
-use crate::node::Core;
 use weir_storage::clock::Millis;
 use weir_storage::expiring::ExpiringValues;
 use weir_storage::ids::Hex;

@@ -6,12 +6,12 @@
 
 use sha2::{Digest, Sha256};
 use weir_errors::ApiError;
+use weir_request::node::Core;
 use weir_storage::clock::Millis;
 use weir_storage::expiring::ExpiringValues;
 use weir_storage::ids::Hex;
 
 use super::errors::sessions_failed;
-use crate::node::Core;
 
 /// The sessions that an issuer can end together.
 #[derive(Debug, Clone, Copy)]

@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use weir_errors::ApiError;
-
-use crate::json::from_column;
+use weir_request::json::from_column;
 
 /// The maximum options of a key or an account, and the maximum characters of a name and of a value.
 const MOST_OPTIONS: usize = 16;

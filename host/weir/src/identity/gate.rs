@@ -13,6 +13,9 @@ use std::sync::Arc;
 use axum::extract::{FromRef, FromRequest, Request};
 use http::{HeaderMap, header};
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::context::RequestContext;
+use weir_request::cors;
+use weir_request::request::{BodyReader, JsonBody};
 
 use super::caller::Identification;
 use super::client_address::bucket;
@@ -20,9 +23,6 @@ use super::credentials::{ATTESTATION, bearer};
 use super::errors::locked_out;
 use super::jwt::{TokenError, TokenVerifier, VerifiedClaims};
 use super::parts::IdentityParts;
-use crate::context::RequestContext;
-use crate::cors;
-use crate::request::{BodyReader, JsonBody};
 use weir_storage::cache::{CallerLookup, RateDecision};
 
 /// The maximum bytes of a body.

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 use sqlx::Row;
 use weir_errors::ApiError;
+use weir_request::audit::{Actor, AuditEvent};
+use weir_request::node::Core;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
@@ -17,8 +19,6 @@ use super::members::{count_owners, drop_cached_keys, revoke_keys};
 use super::roles::Role;
 use super::settings::SignInSettings;
 use super::store::{lock_account, read_role};
-use crate::audit::{Actor, AuditEvent};
-use crate::node::Core;
 
 /// The source of a role in the database.
 const BY_GROUP: &str = "group";

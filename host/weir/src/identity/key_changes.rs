@@ -3,6 +3,9 @@
 use std::path::Path;
 
 use weir_errors::ApiError;
+use weir_request::audit::{Actor, AuditEvent};
+use weir_request::content_log;
+use weir_request::node::Core;
 use weir_storage::Database;
 use weir_storage::cache::Tombstone;
 use weir_storage::database::Timeouts;
@@ -13,9 +16,6 @@ use super::errors::{no_such_key, store_failed};
 use super::key_records::KEY_TTL;
 use super::parts::IdentityParts;
 use super::{directory, store};
-use crate::audit::{Actor, AuditEvent};
-use crate::content_log;
-use crate::node::Core;
 
 /// The user of the key that development mode prints.
 pub const DEVELOPMENT_USER: &str = "dev";

@@ -11,11 +11,11 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 use weir_errors::ApiError;
+use weir_request::audit::{Actor, AuditEvent};
+use weir_request::node::Core;
 
 use super::client_address::{ClientAddress, bucket};
 use super::parts::IdentityParts;
-use crate::audit::{Actor, AuditEvent};
-use crate::node::Core;
 use weir_storage::cache::{CacheError, Lockout, LockoutPolicy};
 
 /// Ten forged credentials within five minutes cause a lockout of fifteen minutes.

@@ -6,6 +6,9 @@
 use sqlx::Row;
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::plans::plan_ends_at;
+use weir_request::content_log;
+use weir_request::limits::data::DataLimits;
+use weir_request::node::Core;
 use weir_storage::Database;
 use weir_storage::cache::Tombstone;
 use weir_storage::clock::Millis;
@@ -19,9 +22,6 @@ use super::part_rates::PartRates;
 use super::roles::Role;
 use super::store::read_role;
 use super::stored_plan::StoredPlan;
-use crate::content_log;
-use crate::limits::data::DataLimits;
-use crate::node::Core;
 
 /// A user's membership in an organisation.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,9 +13,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, BudgetPart};
+use weir_request::json::from_column;
 use weir_storage::cache::{Bucket, Cache, Rate};
-
-use crate::json::from_column;
 
 /// The maximum parts of an account with rates.
 const MOST_PARTS: usize = 250;

@@ -3,6 +3,9 @@
 use std::ops::Deref;
 use std::path::PathBuf;
 
+use weir_request::cors::Origin;
+use weir_request::node::Core;
+
 use super::key_lookups::KeyLookups;
 use super::last_used::LastUsed;
 use super::node_token::NodeTokens;
@@ -10,8 +13,6 @@ use super::pepper::Peppers;
 use super::rates::{FailurePolicy, RateLimits};
 use super::sign_in::SignInIssuers;
 use super::verifiers::Verifiers;
-use crate::cors::Origin;
-use crate::node::Core;
 
 /// The stores, verifiers and settings of authentication.
 pub struct IdentityParts {

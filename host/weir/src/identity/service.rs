@@ -14,12 +14,12 @@ use std::sync::Arc;
 use axum::extract::{FromRef, FromRequestParts};
 use http::request::Parts;
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::audit::AuditEvent;
 
 use super::caller::Identification;
 use super::credentials::bearer;
 use super::jwt::{TokenError, TokenVerifier};
 use super::parts::IdentityParts;
-use crate::audit::AuditEvent;
 
 /// A permission that a service's token can carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,6 +17,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::request::Parts;
 use serde::{Deserialize, Serialize};
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::audit::{Actor, AuditEvent};
+use weir_request::node::Core;
 
 use super::caller::{Caller, Identification};
 use super::dev_issuer::{DevAudience, DevIssuer};
@@ -28,8 +30,6 @@ use super::parts::IdentityParts;
 use super::sign_in::issuer::{Person, SignInError, SignInIssuer};
 use super::sign_in::pending::{IssuerRedirect, PendingSignIn};
 use super::{console_link, members, store};
-use crate::audit::{Actor, AuditEvent};
-use crate::node::Core;
 use weir_storage::clock::Millis;
 use weir_storage::sealing::{KeyRing, Purpose};
 use weir_storage::secrets::random_bytes;

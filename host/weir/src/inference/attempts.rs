@@ -17,6 +17,7 @@ use weir_plugins::counters::ExchangeEnd;
 use weir_plugins::oversight::ExchangeRecord;
 use weir_plugins::slots::ChosenComponent;
 use weir_plugins::{Component, Plugin};
+use weir_request::admission::UpstreamPermit;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, ExtraField};
 use weir_sandbox::adapter::{AdapterRequest, OtherRequest};
@@ -32,7 +33,6 @@ use super::resolve::ResolvedRequest;
 use super::routing::performance::UnderWay;
 use super::routing::{Route, RoutedUpstream};
 use super::spans::{self, Operation};
-use crate::admission::UpstreamPermit;
 use crate::catalog::{Candidate, PoolMember};
 
 /// The maximum attempts on one upstream for one request.

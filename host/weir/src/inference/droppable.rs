@@ -8,8 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use weir_dialects::ADAPTERS_OWN;
 use weir_errors::ApiError;
-
-use crate::context::{DROP, RequestContext};
+use weir_request::context::{DROP, RequestContext};
 
 /// The maximum names in a header, and the maximum reads of a body: each read removes one field wherever it occurs.
 const MAX_DROPPED: usize = 8;

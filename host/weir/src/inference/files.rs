@@ -14,6 +14,7 @@ use weir_errors::ApiError;
 use weir_ledger::price::PriceFactors;
 use weir_ledger::pricing;
 use weir_ledger::{Credits, HoldId, OpenHold, Payer};
+use weir_request::context::RequestContext;
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::ChatRequest;
 use weir_sandbox::child::ChildError;
@@ -24,7 +25,6 @@ use weir_upstream::usage;
 
 use super::resolve::{self, ResolvedRequest, ResolvedTask};
 use super::{InferenceParts, meter};
-use crate::context::RequestContext;
 
 /// Whether a request has files to read. Most have none, and start no child.
 pub(super) fn are_unread(resolved: &ResolvedRequest) -> bool {

@@ -26,6 +26,7 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, Plan};
 use weir_plugins::FilterComponent;
 use weir_plugins::slots::ChosenComponent;
+use weir_request::context::RequestContext;
 use weir_sandbox::adapter::bindings::chat::{
     Audio, Content, Event, ExtraField, Message, Role, Source,
 };
@@ -48,7 +49,6 @@ use super::resolve::ProviderChoice;
 use crate::catalog::filter_service::FilterService;
 use crate::catalog::filters::{FilterConfig, OnFailure};
 use crate::catalog::{Catalog, Model};
-use crate::context::RequestContext;
 use crate::identity::filter_options::CallerFilterOptions;
 
 /// The filters' results besides the changed request.

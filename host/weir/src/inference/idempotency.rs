@@ -10,9 +10,9 @@ use http::request::Parts;
 use http::{HeaderName, Method};
 use sha2::{Digest, Sha256};
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::context::RequestContext;
 
 use super::InferenceParts;
-use crate::context::RequestContext;
 use weir_ledger::idempotency::{ClaimedKey, open_answer};
 use weir_ledger::{AccountId, IdempotencyClaim, KeyConflict, MAX_KEY_BYTES, ServedRequest};
 use weir_storage::clock::Millis;

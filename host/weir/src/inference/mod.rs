@@ -1,7 +1,7 @@
 //! A request from start to finish.
 //!
 //! 1. **Identify** ([`crate::identity`]): authenticates the caller.
-//! 2. **Admit** ([`crate::admission`]): grants a permit, or responds with 429 or 503.
+//! 2. **Admit** ([`weir_request::admission`]): grants a permit, or responds with 429 or 503.
 //! 3. **Filter** ([`filters`]): the operator's filters reject or change the request, choose its upstreams, or respond to
 //!    it themselves. Steps 5 and 6 are left out for a filter's own response, and it costs nothing.
 //! 4. **Resolve** ([`resolve`]): finds the model, its upstreams and limits; each violation has its own 400.
@@ -20,7 +20,7 @@
 //! **Invariant:** no client receives a complete response before its charge is durable, and every hold ends.
 //!
 //! The text of a prompt is copied seven times from socket to socket: by the kernel into hyper's buffer, into the body
-//! ([`JsonBody`](crate::request::JsonBody)), out of its JSON, into the adapter's memory, by the adapter into JSON of its
+//! ([`JsonBody`](weir_request::request::JsonBody)), out of its JSON, into the adapter's memory, by the adapter into JSON of its
 //! upstream's dialect, out of that memory, and by the kernel again; twice more for each filter that changes it.
 
 mod attempts;
@@ -56,6 +56,9 @@ use weir_dialects::{
     RetrievalCall, RetrievalTask,
 };
 use weir_errors::ApiError;
+use weir_request::content_log::LoggedRequest;
+use weir_request::context::RequestContext;
+use weir_request::limits::data::CallerDataLimits;
 use weir_upstream::error::{ExchangeError, Phase};
 
 use self::attended::Work;
@@ -69,13 +72,10 @@ use self::resolve::{ProviderChoice, ResolvedRequest, ResolvedTask};
 use self::response_cache::{CacheLookup, CacheableRequest, CachedResponse, ResponseRecorder};
 use self::routing::Route;
 use crate::catalog::Catalog;
-use crate::content_log::LoggedRequest;
-use crate::context::RequestContext;
 use crate::identity::filter_options::CallerFilterOptions;
 use crate::identity::part_rates::{PartRates, RequestRates};
 use crate::identity::{Caller, limits};
 use crate::inference::deltas::DeltaPublisher;
-use crate::limits::data::CallerDataLimits;
 use crate::sessions::SessionTurn;
 use weir_ledger::price::PriceFactors;
 use weir_ledger::{AccountId, Credits, LedgerError, LedgerRefusal, Payer, Plan};

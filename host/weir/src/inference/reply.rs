@@ -22,8 +22,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use weir_dialects::{AnswerHead, Dialect};
 use weir_errors::ApiError;
-
-use crate::context::RequestContext;
+use weir_request::context::RequestContext;
 
 /// The time without data after which weir sends a stream's headers.
 const SILENCE: Duration = Duration::from_secs(10);

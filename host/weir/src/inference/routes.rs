@@ -7,17 +7,17 @@ use axum::response::Response;
 use http::request::Parts;
 use weir_dialects::{self as dialect, ChatCall};
 use weir_errors::ApiError;
+use weir_request::admission::AdmissionPermit;
+use weir_request::context::RequestContext;
+use weir_request::request::JsonBody;
+use weir_request::schemas::parameters::{CacheControl, Idempotency};
+use weir_request::schemas::vendors::{ChatCompletion, ChatCompletionRequest, ChatStreamEvent};
 
 use super::Customer;
 use super::InferenceParts;
 use super::attended;
 use super::idempotency::IdempotencyHeader;
-use crate::admission::AdmissionPermit;
-use crate::context::RequestContext;
 use crate::identity::Caller;
-use crate::request::JsonBody;
-use crate::schemas::parameters::{CacheControl, Idempotency};
-use crate::schemas::vendors::{ChatCompletion, ChatCompletionRequest, ChatStreamEvent};
 
 /// The check that a permit or a place in the queue is free, before weir reads or authenticates a request. Under
 /// overload, most requests end here, so it must be cheap. It also marks the request as one that calls a model.

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use opentelemetry::trace::SpanKind;
 use weir_plugins::Component;
+use weir_request::context::RequestContext;
 use weir_upstream::error::ExchangeError;
 
 use crate::catalog::Candidate;
-use crate::context::RequestContext;
 use weir_sandbox::adapter::bindings::chat::Started;
 
 /// The maximum bytes of an upstream's model name.

@@ -2,6 +2,8 @@
 
 use weir_errors::ApiError;
 use weir_ledger::{AccountId, Budget, BudgetPart, LedgerStore, SetBudgets};
+use weir_request::limits::data::DataLimits;
+use weir_request::node::Core;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
@@ -10,8 +12,6 @@ use crate::catalog::Catalog;
 use crate::identity::api_key::LIFETIME_DAYS;
 use crate::identity::scope::KeyScope;
 use crate::identity::{no_such_key, store, store_failed};
-use crate::limits::data::DataLimits;
-use crate::node::Core;
 
 /// The maximum number of models in a key's list.
 const MOST_MODELS: usize = 100;

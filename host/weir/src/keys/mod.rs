@@ -10,16 +10,16 @@ use std::sync::Arc;
 
 use weir_errors::ApiError;
 use weir_ledger::Ledger;
+use weir_request::audit::{Actor, AuditEvent};
+use weir_request::content_log::ContentLog;
+use weir_request::node::Core;
 use weir_storage::clock::Millis;
 
 use self::limits::KeyLimits;
-use crate::audit::{Actor, AuditEvent};
 use crate::catalog::live::LiveCatalog;
-use crate::content_log::ContentLog;
 use crate::identity::api_key::RawKey;
 use crate::identity::pepper::Peppers;
 use crate::identity::{store, store_failed};
-use crate::node::Core;
 
 /// The parts of a gateway that the endpoints of keys use. Cheap to clone.
 #[derive(Clone)]

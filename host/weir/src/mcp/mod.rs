@@ -27,9 +27,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_ledger::Ledger;
+use weir_request::admission::Admission;
+use weir_request::request::BodyReader;
 
-use crate::admission::Admission;
-use crate::request::BodyReader;
 use crate::tools::Tools;
 
 /// The parts of a gateway that serve MCP. Cheap to clone.

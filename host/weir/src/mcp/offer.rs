@@ -8,11 +8,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 use weir_errors::ApiError;
 use weir_ledger::{AccountId, Credits};
+use weir_request::context::RequestContext;
 
 use super::McpParts;
 use super::message::{McpRefusal, McpRequest, shown};
 use crate::billing::budgets;
-use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::tools::{Description, Effect, ToolInvocation, ToolOutcome};
 

@@ -17,15 +17,15 @@ use rmcp::model::{
 use serde::Serialize;
 use serde_json::{Value, json};
 use weir_errors::{ApiError, ErrorCode, ProtocolErrorBody};
+use weir_request::context::RequestContext;
+use weir_request::cors;
+use weir_request::request::JsonBody;
+use weir_request::schemas::vendors::{McpAnswer, McpMessage};
 
 use super::McpParts;
 use super::message::{IncomingMessage, McpRefusal, McpRequest, VERSIONS, shown};
 use super::offer::{self, McpCallFailure};
-use crate::context::RequestContext;
-use crate::cors;
 use crate::identity::{Caller, IdentityParts};
-use crate::request::JsonBody;
-use crate::schemas::vendors::{McpAnswer, McpMessage};
 use crate::swarm::plan::Caps;
 use crate::swarm::request::not_eligible;
 

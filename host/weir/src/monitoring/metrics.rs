@@ -5,10 +5,10 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, header};
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::metrics::GaugeReadings;
 
 use crate::app::App;
 use crate::config::METRICS_TOKEN_BYTES;
-use crate::metrics::GaugeReadings;
 use crate::request_layer::{Peer, is_forwarded};
 use weir_payments::event_store;
 

@@ -26,9 +26,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{OpenApi, ToSchema};
 
+use weir_request::schemas::vendors;
+
 pub use self::document::OpenApiDocument;
 pub use self::listener::ApiListener;
-use crate::schemas::vendors;
 use crate::{
     admin, billing, catalog, inference, keys, mcp, monitoring, organisations, payments, plugins,
     privacy, recordings, sessions, swarm, tasks, tools, vouchers,

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_errors::ApiError;
 use weir_ledger::{Account, AccountId, Budget, BudgetPart, SetBudgets};
+use weir_request::schemas;
+use weir_request::small_body::SmallBody;
 use weir_storage::clock::Millis;
 
 use super::store::role_of;
@@ -16,8 +18,6 @@ use super::{MemberCaller, OrganisationParts, failed};
 use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
 use crate::identity::members::has_project;
 use crate::identity::roles::Permission;
-use crate::schemas;
-use crate::small_body::SmallBody;
 
 /// The kind of a part of an organisation with budgets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::small_body::SmallBody;
 use weir_storage::secrets::random_bytes;
 
 use super::store::{self, Acceptance, InvitationItem, MAX_INVITATIONS, MAX_MEMBERS, NewInvitation};
@@ -21,7 +22,6 @@ use super::{MemberCaller, OrganisationParts, failed, too_many};
 use crate::identity::WebCaller;
 use crate::identity::roles::Role;
 use crate::identity::store::find_user;
-use crate::small_body::SmallBody;
 
 /// Days until an invitation expires: the default and the maximum.
 pub const DAYS: i64 = 7;

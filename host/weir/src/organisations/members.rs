@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::small_body::SmallBody;
 
 use super::store::{self, MemberChange, MemberItem};
 use super::{MemberCaller, OrganisationParts, failed};
 use crate::identity::members::drop_cached_keys;
 use crate::identity::roles::{Permission, Role};
-use crate::small_body::SmallBody;
 
 /// The members of an organisation.
 #[derive(Serialize, ToSchema)]

@@ -27,17 +27,17 @@ use axum::extract::{FromRef, FromRequestParts, Path};
 use http::request::Parts;
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{BudgetPart, Ledger};
+use weir_request::audit::{Actor, AuditEvent};
+use weir_request::content_log::ContentLog;
+use weir_request::node::Core;
 
 pub use self::store::{
     InvitationItem, MemberItem, OrganisationItem, ProjectItem, find_invitations, list_members,
     list_of_user, list_projects,
 };
-use crate::audit::{Actor, AuditEvent};
-use crate::content_log::ContentLog;
 use crate::identity::members::{require, unknown};
 use crate::identity::roles::Role;
 use crate::identity::{IdentityParts, WebCaller};
-use crate::node::Core;
 use weir_storage::ids;
 
 /// The parts of a gateway that the endpoints of organisations use. Cheap to clone.

@@ -7,12 +7,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::small_body::SmallBody;
 
 use super::routes::NameRequest;
 use super::store::{self, MAX_PROJECTS, ProjectItem};
 use super::{MemberCaller, OrganisationParts, failed, read_name, too_many};
 use crate::identity::members::{bury_keys, has_project};
-use crate::small_body::SmallBody;
 
 /// The projects of an organisation.
 #[derive(Serialize, ToSchema)]

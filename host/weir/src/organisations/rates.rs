@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_errors::ApiError;
 use weir_ledger::BudgetPart;
+use weir_request::small_body::SmallBody;
 
 use super::budgets::{PartKind, kind_of, read_part};
 use super::{MemberCaller, OrganisationParts, failed};
@@ -17,7 +18,6 @@ use crate::identity::part_rates::PartRate;
 use crate::identity::roles::Permission;
 use crate::identity::store::{find_rates, has_key};
 use crate::identity::users::set_rate;
-use crate::small_body::SmallBody;
 
 /// The body that sets the rates of a part.
 #[derive(Deserialize, ToSchema)]

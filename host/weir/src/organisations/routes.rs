@@ -8,20 +8,20 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, Credits, Plan};
+use weir_request::content_log;
+use weir_request::content_log::settings::{ContentLogSwitch, require_allowed};
+use weir_request::limits::data::DataLimits;
+use weir_request::query::ListQuery;
+use weir_request::small_body::SmallBody;
 
 use super::members::change_failed;
 use super::store::{self, MAX_CREATED_A_DAY, MAX_OWNED, OrganisationItem};
 use super::{MemberCaller, OrganisationParts, failed, read_name, too_many};
-use crate::content_log;
-use crate::content_log::settings::{ContentLogSwitch, require_allowed};
 use crate::identity::key_records::drop_plan;
 use crate::identity::members::{drop_cached_keys, unknown};
 use crate::identity::roles::Role;
 use crate::identity::users::change_plan;
 use crate::identity::{self, WebCaller};
-use crate::limits::data::DataLimits;
-use crate::query::ListQuery;
-use crate::small_body::SmallBody;
 
 /// A body with a name.
 #[derive(Deserialize, ToSchema)]

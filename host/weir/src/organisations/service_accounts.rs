@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::small_body::SmallBody;
 
 use super::store::{self, MAX_MEMBERS, MemberItem};
 use super::{MemberCaller, OrganisationParts, failed, members, read_name, too_many};
 use crate::identity::members::has_service_account;
 use crate::identity::roles::Role;
-use crate::small_body::SmallBody;
 
 /// The service accounts of an organisation.
 #[derive(Serialize, ToSchema)]

@@ -4,16 +4,16 @@ use serde::Serialize;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 use utoipa::ToSchema;
+use weir_request::content_log;
+use weir_request::limits::data::DataLimits;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::Transaction;
 use weir_storage::ids;
 
-use crate::content_log;
 use crate::identity::members::{OwnerCount, count_owners, revoke_keys};
 use crate::identity::roles::Role;
 use crate::identity::store::{lock_account, read_role};
-use crate::limits::data::DataLimits;
 
 /// The maximum organisations that a user may own.
 pub(super) const MAX_OWNED: i64 = 10;

@@ -8,11 +8,11 @@ use weir_errors::ApiError;
 use weir_ledger::Credits;
 use weir_payments::Payments;
 use weir_payments::auto_top_up::preferences::{self, AutoTopUp, PreferenceChange};
+use weir_request::json::from_json;
+use weir_request::request::JsonBody;
+use weir_request::schemas;
 
 use crate::identity::WebCaller;
-use crate::json::from_json;
-use crate::request::JsonBody;
-use crate::schemas;
 
 /// The body of `PUT /billing/auto-topup`. Absent fields keep their values.
 #[derive(Deserialize, ToSchema)]

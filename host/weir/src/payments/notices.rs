@@ -7,12 +7,12 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use weir_errors::ApiError;
 use weir_payments::notices::{self, StoredNotice};
+use weir_request::node::Core;
+use weir_request::query::{ListQuery, cut};
+use weir_request::schemas::parameters::Limit;
 use weir_storage::Database;
 
 use crate::identity::Caller;
-use crate::node::Core;
-use crate::query::{ListQuery, cut};
-use crate::schemas::parameters::Limit;
 
 /// A notice to a user.
 #[derive(Debug, Serialize, ToSchema)]

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_errors::ApiError;
 use weir_payments::Payments;
+use weir_request::json::from_json;
+use weir_request::request::JsonBody;
+use weir_request::schemas;
 
 use crate::identity::WebCaller;
-use crate::json::from_json;
-use crate::request::JsonBody;
-use crate::schemas;
 
 /// The body of `POST /billing/checkout`.
 #[derive(Deserialize, ToSchema)]

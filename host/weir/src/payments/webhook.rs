@@ -14,9 +14,8 @@ use weir_payments::Payments;
 use weir_payments::events::PaymentEvent;
 use weir_payments::inbox;
 use weir_payments::signature::SignatureHeader;
-
-use crate::context::RequestContext;
-use crate::request::{BodyReader, JsonBody};
+use weir_request::context::RequestContext;
+use weir_request::request::{BodyReader, JsonBody};
 
 /// Maximum length of an event in bytes.
 const MAX_BYTES: usize = 256 << 10;

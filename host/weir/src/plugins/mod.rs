@@ -9,9 +9,9 @@ use std::sync::Arc;
 use weir_ledger::Ledger;
 use weir_plugins::Plugins;
 use weir_plugins::slots::Stores;
+use weir_request::node::Core;
 
 use crate::catalog::live::LiveCatalog;
-use crate::node::Core;
 
 /// The parts of a gateway that change slots. Cheap to clone.
 #[derive(Clone)]

@@ -21,14 +21,14 @@ use weir_plugins::signature::Signature;
 use weir_plugins::slot_name::{SLOT_NAMES, is_slot_name};
 use weir_plugins::slots::{ComponentOffer, SlotOperation};
 use weir_plugins::{OperationError, Permissions};
+use weir_request::audit::{Actor, AuditEvent};
+use weir_request::request::{ComponentBody, JsonBody};
 
 use super::PluginParts;
-use crate::audit::{Actor, AuditEvent};
 use crate::catalog::{self, Problem};
 use crate::identity::admin::{AdminCaller, LocalPeer};
 use crate::identity::service::ServiceScope;
 use crate::identity::{self, IdentityParts};
-use crate::request::{ComponentBody, JsonBody};
 use weir_sandbox::Digest;
 
 /// The header with a component's signature.

@@ -9,13 +9,13 @@ use std::time::Duration;
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, Credits, LedgerStore, Plan};
 use weir_payments::effects::store::has_renewing_subscription;
+use weir_request::audit::{Actor, AuditEvent};
+use weir_request::node::Core;
 
 use super::store::{self, EndOfUser, Person};
 use super::{Erasure, failed, unknown_user};
-use crate::audit::{Actor, AuditEvent};
 use crate::billing::summary_cache::drop_summary;
 use crate::identity::{users, web_session};
-use crate::node::Core;
 
 /// Interval between sweeps, and the delay of the first one after the start, because requests take precedence.
 const EVERY: Duration = Duration::from_secs(3_600);

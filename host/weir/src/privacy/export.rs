@@ -9,11 +9,11 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use weir_errors::ApiError;
 use weir_ledger::{AccountId, LedgerStore};
+use weir_request::csv_export;
 use weir_storage::clock::Millis;
 
 use super::store::{self, TABLES};
 use super::{PrivacyParts, failed, unknown_user};
-use crate::csv_export;
 
 /// Rows of a table in one piece.
 const ROWS: u32 = 500;

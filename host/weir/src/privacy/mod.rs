@@ -43,10 +43,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::content_log::ContentLog;
+use weir_request::failed_requests::FailedRequests;
+use weir_request::node::Core;
 
-use crate::content_log::ContentLog;
-use crate::failed_requests::FailedRequests;
-use crate::node::Core;
 use crate::tasks::store::TaskStore;
 use crate::tools::task_credentials::TaskCredentials;
 

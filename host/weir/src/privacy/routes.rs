@@ -6,15 +6,15 @@ use axum::response::Response;
 use serde::Deserialize;
 use utoipa::ToSchema;
 use weir_errors::ApiError;
+use weir_request::audit::Actor;
+use weir_request::node::Core;
+use weir_request::query::ListQuery;
+use weir_request::small_body::SmallBody;
 
 use super::erase::{self, ErasureRequest};
 use super::{Erasure, PrivacyParts, export};
-use crate::audit::Actor;
 use crate::identity::WebCaller;
 use crate::identity::admin::AdminCaller;
-use crate::node::Core;
-use crate::query::ListQuery;
-use crate::small_body::SmallBody;
 
 /// The body of an erasure.
 #[derive(Deserialize, ToSchema)]

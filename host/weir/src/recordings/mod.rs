@@ -24,6 +24,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 use weir_dialects::Attachment;
 use weir_ledger::{BootId, Ledger};
 use weir_plugins::Plugins;
+use weir_request::node::Core;
 use weir_sandbox::adapter::bindings::adapter::{Header, Request};
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
@@ -31,7 +32,6 @@ use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::random_bytes;
 
 pub use self::terms::RecordingTerms;
-use crate::node::Core;
 use weir_upstream::recorded::{RecordedAnswer, RecordedExchange, RecordedRequest};
 
 /// The poll interval for wanted recordings, and the number of polls between two deletions of old ones.

@@ -12,14 +12,14 @@ use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::BootId;
 use weir_plugins::Plugin;
+use weir_request::audit::{Actor, AuditEvent};
+use weir_request::json::from_json;
+use weir_request::query::ListQuery;
+use weir_request::request::JsonBody;
 
 use super::store::{PAGE, Recording, RecordingStore, StoredExchange};
 use super::{RecordingParts, WHOLE};
-use crate::audit::{Actor, AuditEvent};
 use crate::identity::admin::AdminCaller;
-use crate::json::from_json;
-use crate::query::ListQuery;
-use crate::request::JsonBody;
 use weir_storage::clock::Millis;
 use weir_upstream::recorded::RecordedExchange;
 

@@ -8,18 +8,19 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use serde_json::{Map, Value, json};
 
+use weir_request::audit::Actor;
+use weir_request::small_body;
+
 use super::document::{self, Document, EXTERNAL_ID, MEMBERS, is_active, members, shown_name, text};
 use super::error::{CONTENT_TYPE, ScimError};
 use super::patch::Patch;
 use super::query::{Query, Selection};
 use super::store::{self, Resource, Stored};
 use super::{Directory, Kind};
-use crate::audit::Actor;
 use crate::identity::IdentityParts;
 use crate::identity::groups::apply_of_directory;
 use crate::identity::store::set_name;
 use crate::identity::users::set_disabled_by_directory;
-use crate::small_body;
 
 /// The maximum bytes of a body: a group with all its members.
 const MAX_BYTES: usize = 1 << 20;

@@ -4,8 +4,9 @@ use std::num::NonZeroU32;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use weir_request::limits::connections::ConnectionLimits;
+
 use super::connection_slots::LAST_PLACES;
-use crate::limits::connections::ConnectionLimits;
 
 /// Descriptors for other purposes: the database's files or connections, the log, listeners, compilers.
 const OTHERS: u64 = 256;

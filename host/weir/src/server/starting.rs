@@ -21,10 +21,10 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use weir_errors::{ApiError, ErrorCode};
 use weir_plugins::progress::CompileProgress;
+use weir_request::context::REQUEST_ID;
 use weir_storage::ids;
 
 use crate::config::Config;
-use crate::context::REQUEST_ID;
 use crate::tls::Tls;
 
 /// Concurrent connections; more wait in the kernel's queue.

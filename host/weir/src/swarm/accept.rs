@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, BudgetPart, Credits, IdempotencyClaim, Plan};
+use weir_request::limits::data::{CallerDataLimits, DataLimits};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
@@ -19,7 +20,6 @@ use crate::billing::budgets;
 use crate::catalog::permitted::RequestDataLimits;
 use crate::catalog::{Catalog, Model};
 use crate::identity::{Caller, limits};
-use crate::limits::data::{CallerDataLimits, DataLimits};
 
 /// The default model of agents, if the catalog has it and the configuration names no other.
 const DEFAULT_MODEL: &str = "claude-sonnet-5-5";

@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::Credits;
+use weir_request::audit::AuditEvent;
+use weir_request::csv_export::{CsvTable, ListPage};
+use weir_request::node::Core;
+use weir_request::query::{ListQuery, cut};
+use weir_request::schemas::parameters::Limit;
 use weir_storage::clock::Millis;
 
 use super::store::outline::{self, RunFilter, RunOutline};
-use crate::audit::AuditEvent;
-use crate::csv_export::{CsvTable, ListPage};
 use crate::identity::admin::AdminCaller;
-use crate::node::Core;
-use crate::query::{ListQuery, cut};
-use crate::schemas::parameters::Limit;
 
 /// A swarm of a user.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

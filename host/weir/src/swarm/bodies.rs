@@ -3,10 +3,11 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use weir_request::schemas::PaidPlan;
+
 use super::record::{AgentResult, SwarmRecord};
 use super::request::BodyAgent;
 use super::templates::Template;
-use crate::schemas::PaidPlan;
 
 /// A service's request for a swarm: a user's request, plus the user who pays.
 #[derive(ToSchema)]

@@ -48,6 +48,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use weir_request::metrics::swarms::SwarmMetrics;
 use weir_telemetry::spans::Tracer;
 
 use self::record::SwarmRecord;
@@ -57,7 +58,6 @@ use self::store::{SwarmRun, SwarmStore};
 use crate::identity::service_token::ServiceTokenSource;
 use crate::inference::InferenceParts;
 use crate::inference::deltas::Deltas;
-use crate::metrics::swarms::SwarmMetrics;
 use crate::tools::Tools;
 use crate::tools::task_credentials::TaskCredentials;
 

@@ -15,9 +15,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use weir_ledger::Credits;
 use weir_ledger::idempotency::MAX_LONG_ANSWER_BYTES;
 use weir_outgoing::{self as outgoing, Client};
+use weir_request::context::DROP;
 use weir_telemetry::propagation::TraceContext;
 
-use crate::context::DROP;
 use crate::identity::service_token::ServiceTokenSource;
 
 /// The header with a call's fence.

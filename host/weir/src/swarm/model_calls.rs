@@ -8,11 +8,14 @@ use http::HeaderMap;
 use weir_dialects::{self as dialect, ChatCall};
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, BudgetPart, Payer, RequestSource};
+use weir_request::context::RequestContext;
+use weir_request::request::JsonBody;
+use weir_request::schemas::parameters::Idempotency;
+use weir_request::schemas::vendors::{AgentCompletionRequest, ChatCompletion, ChatStreamEvent};
 
 use super::Swarms;
 use super::model::FENCE;
 use super::store::SwarmRun;
-use crate::context::RequestContext;
 use crate::identity::limits::{LimitsOwner, key_among};
 use crate::identity::model_grant::{ModelGrant, find_grant};
 use crate::identity::part_rates::PartRates;
@@ -21,9 +24,6 @@ use crate::identity::{store, users};
 use crate::inference::deltas::ModelStep;
 use crate::inference::idempotency::{IdempotencyHeader, IdempotentRequest};
 use crate::inference::{self, Customer};
-use crate::request::JsonBody;
-use crate::schemas::parameters::Idempotency;
-use crate::schemas::vendors::{AgentCompletionRequest, ChatCompletion, ChatStreamEvent};
 
 /// The maximum bytes of an id in a service's request.
 const MAX_ID_BYTES: usize = 256;

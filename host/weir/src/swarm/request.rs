@@ -9,8 +9,7 @@ use url::Url;
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{Credits, Plan};
-
-use crate::json::from_json;
+use weir_request::json::from_json;
 
 /// The maximum agents of a swarm.
 const MAX_AGENTS: usize = 10;

@@ -10,6 +10,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::AccountId;
+use weir_request::context::RequestContext;
+use weir_request::limits::data::CallerDataLimits;
+use weir_request::query::{self, ListQuery};
+use weir_request::request::JsonBody;
+use weir_request::schemas::parameters::{Idempotency, Limit};
+use weir_request::schemas::vendors::ServerSentEvent;
 
 use super::accept::{SwarmPayer, accept, failed, find_repeat, read, unknown};
 use super::bodies::{ServiceSwarmRequest, SwarmDetails, SwarmList, TemplateList};
@@ -19,15 +25,9 @@ use super::request::SwarmCaller;
 use super::store::SwarmRun;
 use super::templates::TEMPLATES;
 use super::{Swarms, record_of, stream};
-use crate::context::RequestContext;
 use crate::identity::service::{ExecutorCaller, ServiceScope};
 use crate::identity::{self, Caller};
 use crate::inference::idempotency::IdempotencyHeader;
-use crate::limits::data::CallerDataLimits;
-use crate::query::{self, ListQuery};
-use crate::request::JsonBody;
-use crate::schemas::parameters::{Idempotency, Limit};
-use crate::schemas::vendors::ServerSentEvent;
 use crate::tools::CallRecord;
 
 /// The poll interval of a waiting service's run.

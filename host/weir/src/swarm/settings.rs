@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use url::Url;
 
-use crate::listen_address::ListenAddress;
+use weir_request::listen_address::ListenAddress;
 
 /// Settings of swarms: `[swarms]`.
 #[derive(Debug, Clone, Deserialize)]

@@ -4,12 +4,12 @@ use std::net::Ipv4Addr;
 
 use tokio::net::TcpListener;
 use weir_outgoing as outgoing;
+use weir_request::listen_address::reachable;
 
 use super::Swarms;
 use super::executor::Executor;
 use super::model::ModelApi;
 use super::run::ExecutorParts;
-use crate::listen_address::reachable;
 
 /// Starts the executor of a process. It calls the API at the configured URL, or else at `internal`, this process's own
 /// port for other services. If there is no such port, weir opens one for this machine alone.

@@ -5,12 +5,12 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, IdempotencyClaim};
+use weir_request::limits::data::CallerDataLimits;
 use weir_storage::clock::Millis;
 
 use super::TaskParts;
 use super::store::{Cause, MINUTE_MS, StartEnd, StartRefusal, Task, TaskStoreError};
 use crate::identity::{model_grant, store_failed};
-use crate::limits::data::CallerDataLimits;
 use crate::swarm::accept::{self, SwarmPayer};
 use crate::swarm::request::SwarmCaller;
 use crate::swarm::store::SwarmRun;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use weir_ledger::AccountId;
-
-use crate::shares::{Share, Shares};
+use weir_request::shares::{Share, Shares};
 
 /// The permits of a node.
 pub(super) struct Turns {

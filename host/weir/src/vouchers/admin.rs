@@ -9,6 +9,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::ApiError;
 use weir_ledger::Credits;
+use weir_request::csv_export::{CsvTable, ListPage};
+use weir_request::node::Core;
+use weir_request::query::{ListQuery, cut};
+use weir_request::schemas::parameters::Limit;
+use weir_request::small_body::SmallBody;
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 
@@ -16,12 +21,7 @@ use super::VoucherParts;
 use super::code::VoucherCode;
 use super::store::{self, Voucher};
 use super::{NewVoucher, create, revoke};
-use crate::csv_export::{CsvTable, ListPage};
 use crate::identity::admin::AdminCaller;
-use crate::node::Core;
-use crate::query::{ListQuery, cut};
-use crate::schemas::parameters::Limit;
-use crate::small_body::SmallBody;
 
 /// Maximum credits of a voucher for each account.
 const MAX_CREDITS: Credits = Credits::whole(1_000_000);

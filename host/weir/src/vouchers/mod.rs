@@ -23,15 +23,15 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{
     AccountId, Action, Credits, Ledger, LedgerError, LedgerRefusal, OperationId, TopUp,
 };
+use weir_request::audit::{Actor, AuditEvent};
+use weir_request::node::Core;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
 use self::code::VoucherCode;
 use self::store::{Redemption, Voucher, VoucherClaim};
-use crate::audit::{Actor, AuditEvent};
 use crate::billing;
 use crate::identity::pepper::Peppers;
-use crate::node::Core;
 
 /// Unknown codes that a user may send within [`GUESS_WINDOW`].
 pub const MOST_GUESSES: i64 = 10;

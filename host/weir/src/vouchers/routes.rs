@@ -11,12 +11,12 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use weir_errors::ApiError;
 use weir_ledger::Credits;
+use weir_request::json::from_json;
+use weir_request::request::JsonBody;
 
 use super::VoucherParts;
 use super::redeem;
 use crate::identity::WebCaller;
-use crate::json::from_json;
-use crate::request::JsonBody;
 
 /// The body of `POST /billing/redeem`.
 #[derive(Deserialize, ToSchema)]

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use axum::extract::FromRef;
 use weir_payments::Payments;
+use weir_request::node::Core;
+use weir_request::request::BodyReader;
 
 use crate::app::App;
 use crate::catalog::live::LiveCatalog;
 use crate::identity::IdentityParts;
-use crate::node::Core;
-use crate::request::BodyReader;
 
 impl FromRef<App> for Core {
     fn from_ref(app: &App) -> Self {

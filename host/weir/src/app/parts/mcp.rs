@@ -2,9 +2,10 @@
 
 use axum::extract::FromRef;
 
+use weir_request::request::BodyReader;
+
 use crate::app::App;
 use crate::mcp::McpParts;
-use crate::request::BodyReader;
 
 impl FromRef<App> for McpParts {
     fn from_ref(app: &App) -> Self {

@@ -2,8 +2,9 @@
 
 use axum::extract::FromRef;
 
+use weir_request::node::Core;
+
 use crate::app::App;
-use crate::node::Core;
 use crate::vouchers::VoucherParts;
 
 impl FromRef<App> for VoucherParts {

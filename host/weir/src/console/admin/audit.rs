@@ -4,6 +4,8 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 use weir_errors::ApiError;
+use weir_request::csv_export::preferring_csv;
+use weir_request::query::ListQuery;
 use weir_storage::clock::Millis;
 
 use super::people::People;
@@ -14,8 +16,6 @@ use crate::console::form::FormError;
 use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{AUDIT, Frame};
 use crate::console::session::ConsoleAdmin;
-use crate::csv_export::preferring_csv;
-use crate::query::ListQuery;
 use weir_ledger::plans;
 
 /// The fields of the filter.

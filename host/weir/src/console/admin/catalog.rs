@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Map, Value};
 use weir_errors::ApiError;
+use weir_request::query::ListQuery;
 use weir_storage::clock::Millis;
 
 use super::ListRequest;
@@ -21,7 +22,6 @@ use crate::console::form::{AdminForm, FormFields};
 use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{Flash, Frame, MODELS};
 use crate::console::session::ConsoleAdmin;
-use crate::query::ListQuery;
 
 /// The page with the layer as text.
 const TEXT: &str = "/console/admin/catalog";

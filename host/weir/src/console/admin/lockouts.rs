@@ -5,6 +5,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use weir_errors::ApiError;
+use weir_request::query::ListQuery;
 use weir_storage::clock::Millis;
 
 use super::{LIMIT, core};
@@ -15,7 +16,6 @@ use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{Frame, LOCKOUTS};
 use crate::console::session::ConsoleAdmin;
 use crate::identity::lockout::LOCKOUT;
-use crate::query::ListQuery;
 
 #[derive(Template)]
 #[template(path = "console/admin/lockouts.html")]

@@ -22,10 +22,10 @@ mod webhooks;
 
 use axum::extract::{FromRef, State};
 use weir_errors::ApiError;
+use weir_request::node::Core;
+use weir_request::query::ListQuery;
 
 use crate::app::App;
-use crate::node::Core;
-use crate::query::ListQuery;
 
 /// Items of a page.
 const LIMIT: u32 = 50;

@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use weir_errors::ApiError;
+use weir_request::query::ListQuery;
 
 use crate::admin::overview::{
     self, BreakerItem, Overview, OverviewFigures, OverviewGroup, OverviewStep, ProviderHealth,
@@ -18,7 +19,6 @@ use crate::console::frame::{Frame, PLATFORM};
 use crate::console::plot::{Plot, PlotLine};
 use crate::console::respond;
 use crate::console::session::ConsoleAdmin;
-use crate::query::ListQuery;
 
 /// The fields of the form.
 const FIELDS: [&str; 6] = ["period", "group", "provider", "model", "key", "account"];

@@ -6,6 +6,8 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use weir_errors::{ApiError, ErrorCode};
 use weir_plugins::items::PluginItem;
+use weir_request::csv_export::preferring_csv;
+use weir_request::query::ListQuery;
 use weir_storage::clock::Millis;
 
 use super::ListRequest;
@@ -17,10 +19,8 @@ use crate::console::form::FormError;
 use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{ALL_REQUESTS, Frame};
 use crate::console::session::ConsoleAdmin;
-use crate::csv_export::preferring_csv;
 use crate::plugins::PluginParts;
 use crate::plugins::routes::list_plugins;
-use crate::query::ListQuery;
 
 /// The fields of the filter.
 const FIELDS: [&str; 10] = [

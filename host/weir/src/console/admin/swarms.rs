@@ -4,6 +4,8 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use weir_errors::ApiError;
+use weir_request::csv_export::preferring_csv;
+use weir_request::query::ListQuery;
 use weir_storage::clock::Millis;
 
 use super::{ListRequest, core};
@@ -12,8 +14,6 @@ use crate::console::form::AdminForm;
 use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{ALL_SWARMS, Frame};
 use crate::console::session::ConsoleAdmin;
-use crate::csv_export::preferring_csv;
-use crate::query::ListQuery;
 use crate::swarm::admin::{self as swarms, SwarmOutline};
 
 /// The fields of the filter.

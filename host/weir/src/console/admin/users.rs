@@ -7,6 +7,9 @@ use axum::response::Response;
 use weir_errors::ApiError;
 use weir_ledger::plans::Plan;
 use weir_ledger::{AccountId, BudgetWindow, Credits, Pool};
+use weir_request::csv_export::preferring_csv;
+use weir_request::query::ListQuery;
+use weir_request::small_body::SmallBody;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
@@ -21,10 +24,7 @@ use crate::console::form::AdminForm;
 use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{Frame, PEOPLE};
 use crate::console::session::ConsoleAdmin;
-use crate::csv_export::preferring_csv;
 use crate::identity;
-use crate::query::ListQuery;
-use crate::small_body::SmallBody;
 
 /// The fields of the filter.
 const FIELDS: [&str; 3] = ["subject", "plan", "disabled"];

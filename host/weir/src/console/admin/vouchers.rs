@@ -7,6 +7,9 @@ use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use weir_errors::ApiError;
 use weir_ledger::Credits;
+use weir_request::csv_export::preferring_csv;
+use weir_request::query::ListQuery;
+use weir_request::small_body::SmallBody;
 use weir_storage::clock::Millis;
 
 use super::{ListRequest, core};
@@ -16,9 +19,6 @@ use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{Flash, Frame, VOUCHERS};
 use crate::console::respond;
 use crate::console::session::ConsoleAdmin;
-use crate::csv_export::preferring_csv;
-use crate::query::ListQuery;
-use crate::small_body::SmallBody;
 use crate::vouchers::VoucherParts;
 use crate::vouchers::admin::{self as vouchers, CreatedVoucher, DAYS, VoucherItem, VoucherRequest};
 

@@ -4,6 +4,8 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use weir_errors::ApiError;
+use weir_request::csv_export::preferring_csv;
+use weir_request::query::ListQuery;
 use weir_storage::clock::Millis;
 
 use super::{ListRequest, core};
@@ -12,9 +14,7 @@ use crate::console::form::AdminForm;
 use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{Frame, WEBHOOKS};
 use crate::console::session::ConsoleAdmin;
-use crate::csv_export::preferring_csv;
 use crate::payments::admin::{self as payments, PaymentEventItem};
-use crate::query::ListQuery;
 
 const STATES: [&str; 4] = ["waiting", "failed", "applied", "ignored"];
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use http::StatusCode;
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::context::{RequestContext, WANTED_PROVIDER};
+use weir_request::limits::data::CallerDataLimits;
 use weir_sandbox::printable;
 
 use crate::catalog::config::ModelKind;
 use crate::catalog::permitted::RequestDataLimits;
 use crate::catalog::{Candidate, Catalog, Model};
-use crate::context::{RequestContext, WANTED_PROVIDER};
-use crate::limits::data::CallerDataLimits;
 
 /// The maximum bytes of a model's name in an error.
 const MAX_NAME_BYTES: usize = 256;

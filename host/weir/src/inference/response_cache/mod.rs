@@ -25,6 +25,8 @@ use std::sync::Arc;
 use weir_ledger::AccountId;
 use weir_ledger::price::Price;
 use weir_plugins::Plugins;
+use weir_request::context::{CacheStatus, RequestContext};
+use weir_request::metrics::response_cache::ResponseCacheMetrics;
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, Event};
 use weir_storage::Cache;
@@ -37,8 +39,6 @@ pub use self::recorder::ResponseRecorder;
 use self::settings::{ResponseCacheSettings, ResponseScope};
 use self::store::ResponseStore;
 use super::resolve::{ResolvedRequest, ResolvedTask};
-use crate::context::{CacheStatus, RequestContext};
-use crate::metrics::response_cache::ResponseCacheMetrics;
 
 /// The temperature of a chat without one: the default of most providers.
 const DEFAULT_TEMPERATURE: f64 = 1.0;

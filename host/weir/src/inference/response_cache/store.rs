@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use weir_request::metrics::response_cache::ResponseCacheMetrics;
 use weir_storage::Cache;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::ids::Hex;
@@ -9,7 +10,6 @@ use weir_storage::sealing::KeyRing;
 
 use super::entry::StoredResponse;
 use super::settings::ResponseCacheSettings;
-use crate::metrics::response_cache::ResponseCacheMetrics;
 
 /// The store of responses.
 pub(super) struct ResponseStore {

@@ -26,6 +26,7 @@ use weir_errors::ApiError;
 use weir_ledger::AccountId;
 use weir_ledger::price::PriceFactors;
 use weir_ledger::pricing;
+use weir_request::context::WANTED_ROUTE;
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_storage::Cache;
 use weir_storage::cache::CachedValue;
@@ -37,7 +38,6 @@ use super::reasoning;
 use super::resolve::{ResolvedRequest, ResolvedTask};
 use crate::catalog::config::RouteBy;
 use crate::catalog::{Candidate, Model, PoolMember};
-use crate::context::WANTED_ROUTE;
 
 /// The time for which weir remembers a conversation's provider: at most as long as providers cache prompts.
 const REMEMBERED: Duration = Duration::from_secs(3_600);

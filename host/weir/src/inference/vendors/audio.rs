@@ -7,19 +7,19 @@ use axum::response::Response;
 use weir_dialects::openai_transcription::TranscriptionKind;
 use weir_dialects::{openai_speech, openai_transcription};
 use weir_errors::ApiError;
+use weir_request::context::RequestContext;
+use weir_request::request::{FormBody, JsonBody};
+use weir_request::schemas::parameters::Idempotency;
+use weir_request::schemas::vendors::{
+    Recording, SpeechRequest, SpeechStreamEvent, TranscriptAnswer, TranscriptStreamEvent,
+    TranscriptText, TranscriptionForm, TranslationForm,
+};
 
-use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::inference;
 use crate::inference::InferenceParts;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::{CapacityCheck, take_turn};
-use crate::request::{FormBody, JsonBody};
-use crate::schemas::parameters::Idempotency;
-use crate::schemas::vendors::{
-    Recording, SpeechRequest, SpeechStreamEvent, TranscriptAnswer, TranscriptStreamEvent,
-    TranscriptText, TranscriptionForm, TranslationForm,
-};
 
 /// `POST /v1/audio/speech`: speaks a text. The response is the bytes of a recording, as they arrive, or a stream of events.
 #[utoipa::path(

@@ -6,15 +6,15 @@ use axum::extract::State;
 use axum::response::Response;
 use weir_dialects::openai_completions::read;
 use weir_errors::ApiError;
+use weir_request::context::RequestContext;
+use weir_request::request::JsonBody;
+use weir_request::schemas::parameters::{CacheControl, Idempotency};
+use weir_request::schemas::vendors::{CompletionRequest, TextCompletion, TextStreamEvent};
 
-use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::inference::InferenceParts;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::{self, CapacityCheck};
-use crate::request::JsonBody;
-use crate::schemas::parameters::{CacheControl, Idempotency};
-use crate::schemas::vendors::{CompletionRequest, TextCompletion, TextStreamEvent};
 
 /// `POST /v1/completions`: completes a prompt in the format of OpenAI's Completions, as JSON or as a stream.
 #[utoipa::path(

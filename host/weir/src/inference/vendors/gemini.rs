@@ -12,21 +12,21 @@ use serde_json::{Value, json};
 use weir_dialects::StreamForm;
 use weir_dialects::gemini_generate::{ModelMethod, bare_model, read, read_count};
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::context::RequestContext;
+use weir_request::request::JsonBody;
+use weir_request::schemas::parameters::{CacheControl, Idempotency};
+use weir_request::schemas::vendors::{
+    GeminiModel, GeminiModelList, GeminiRequest, GeminiResult, GeminiStreamEvent,
+};
 
 use crate::catalog::Model;
 use crate::catalog::permitted::may_use;
-use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::inference::InferenceParts;
 use crate::inference::files;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::resolve::{self, unknown_model};
 use crate::inference::routes::{self, CapacityCheck, take_turn};
-use crate::request::JsonBody;
-use crate::schemas::parameters::{CacheControl, Idempotency};
-use crate::schemas::vendors::{
-    GeminiModel, GeminiModelList, GeminiRequest, GeminiResult, GeminiStreamEvent,
-};
 
 /// The maximum models of a page, as with Google.
 const MAX_PAGE_SIZE: usize = 1_000;

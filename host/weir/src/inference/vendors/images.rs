@@ -6,18 +6,18 @@ use axum::extract::State;
 use axum::response::Response;
 use weir_dialects::openai_images::{ImageOperation, form, read};
 use weir_errors::ApiError;
+use weir_request::context::RequestContext;
+use weir_request::request::{FormOrJsonBody, JsonBody};
+use weir_request::schemas::parameters::Idempotency;
+use weir_request::schemas::vendors::{
+    ImageEditForm, ImageEditRequest, ImageRequest, ImageStreamEvent, ImagesAnswer,
+};
 
-use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::inference;
 use crate::inference::InferenceParts;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::{CapacityCheck, take_turn};
-use crate::request::{FormOrJsonBody, JsonBody};
-use crate::schemas::parameters::Idempotency;
-use crate::schemas::vendors::{
-    ImageEditForm, ImageEditRequest, ImageRequest, ImageStreamEvent, ImagesAnswer,
-};
 
 /// `POST /v1/images/generations`: makes images from a prompt.
 #[utoipa::path(

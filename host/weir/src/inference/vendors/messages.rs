@@ -9,19 +9,19 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 use weir_dialects::anthropic_messages::{read, read_uncounted};
 use weir_errors::ApiError;
+use weir_request::context::RequestContext;
+use weir_request::request::JsonBody;
+use weir_request::schemas::parameters::{CacheControl, Idempotency};
+use weir_request::schemas::vendors::{
+    CountTokensRequest, MessagesAnswer, MessagesRequest, MessagesStreamEvent, TokenCount,
+};
 
-use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::inference::InferenceParts;
 use crate::inference::files;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::resolve;
 use crate::inference::routes::{self, CapacityCheck, take_turn};
-use crate::request::JsonBody;
-use crate::schemas::parameters::{CacheControl, Idempotency};
-use crate::schemas::vendors::{
-    CountTokensRequest, MessagesAnswer, MessagesRequest, MessagesStreamEvent, TokenCount,
-};
 
 /// `POST /v1/messages`: responds in the format of Anthropic's Messages, as JSON or as a stream.
 #[utoipa::path(

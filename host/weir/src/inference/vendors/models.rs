@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use weir_dialects::gemini_generate::KEY_HEADER;
 use weir_errors::ApiError;
+use weir_request::schemas::vendors::{VendorModel, VendorModelList};
 
 use super::gemini::{self, ModelPageQuery};
 use crate::catalog::Model;
@@ -20,7 +21,6 @@ use crate::catalog::permitted::may_use;
 use crate::identity::Caller;
 use crate::inference::InferenceParts;
 use crate::inference::resolve::unknown_model;
-use crate::schemas::vendors::{VendorModel, VendorModelList};
 
 /// The maximum models of a page, as with Anthropic.
 const MAX_LIMIT: usize = 1_000;

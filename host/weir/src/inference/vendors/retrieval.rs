@@ -6,19 +6,19 @@ use axum::extract::State;
 use axum::response::Response;
 use weir_dialects::{RetrievalCall, openai_embeddings, openai_moderation, rerank};
 use weir_errors::ApiError;
+use weir_request::context::RequestContext;
+use weir_request::request::JsonBody;
+use weir_request::schemas::parameters::{CacheControl, Idempotency};
+use weir_request::schemas::vendors::{
+    EmbeddingList, EmbeddingRequest, ModerationAnswer, ModerationRequest, RankingAnswer,
+    RerankRequest,
+};
 
-use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::inference;
 use crate::inference::InferenceParts;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::{CapacityCheck, take_turn};
-use crate::request::JsonBody;
-use crate::schemas::parameters::{CacheControl, Idempotency};
-use crate::schemas::vendors::{
-    EmbeddingList, EmbeddingRequest, ModerationAnswer, ModerationRequest, RankingAnswer,
-    RerankRequest,
-};
 
 /// `POST /v1/embeddings`: makes a vector of each text, in the format of OpenAI's Embeddings.
 #[utoipa::path(

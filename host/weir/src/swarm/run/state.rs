@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::Mutex;
 use weir_ledger::{AccountId, Credits, HoldGuard, HoldId, Ledger};
+use weir_request::metrics::swarms::SwarmMetrics;
 use weir_storage::Database;
 use weir_telemetry::spans::Tracer;
 
 use crate::catalog::live::LiveCatalog;
 use crate::inference::deltas::Deltas;
-use crate::metrics::swarms::SwarmMetrics;
 use crate::swarm::model::ModelApi;
 use crate::swarm::spans::RunTrace;
 use crate::swarm::store::{Lease, LeaseError, RunStep, SwarmRun, SwarmStore, SwarmStoreError};

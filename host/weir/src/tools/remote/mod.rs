@@ -22,6 +22,8 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use weir_egress::Guard;
+use weir_request::audit::{Audit, AuditEvent};
+use weir_request::metrics::mcp::McpMetrics;
 use weir_sandbox::Digest;
 use weir_sandbox::tool::schema::ToolSchema;
 use weir_storage::clock::Clock;
@@ -29,8 +31,6 @@ use weir_storage::clock::Clock;
 use self::client::{McpClient, RemoteCallError};
 use self::settings::McpServer;
 use self::store::{PinStore, ToolChange};
-use crate::audit::{Audit, AuditEvent};
-use crate::metrics::mcp::McpMetrics;
 use crate::tools::settings::Effect;
 
 /// The pause after an unresponsive server.

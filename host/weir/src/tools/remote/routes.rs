@@ -6,14 +6,14 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
+use weir_request::audit::{Actor, AuditEvent};
+use weir_request::json::from_json;
+use weir_request::node::Core;
+use weir_request::request::JsonBody;
 
 use super::RemoteTools;
 use super::store::PinnedTool;
-use crate::audit::{Actor, AuditEvent};
 use crate::identity::admin::AdminCaller;
-use crate::json::from_json;
-use crate::node::Core;
-use crate::request::JsonBody;
 
 /// All remote tools that weir has ever seen.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use tests::percentile;
 use tests::stores::{Durability, Postgres, patient_database};
-use weir::swarm::store::SwarmStore;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::{SecretKey, SecretUrl};
+use weir_swarms::swarm::store::SwarmStore;
 
 const USERS: usize = 30;
 

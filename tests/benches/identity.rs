@@ -14,8 +14,8 @@ use axum::extract::FromRequestParts;
 use http::{HeaderMap, Request};
 use measure::{median, processor_time};
 use tests::Gateway;
-use weir::identity::Caller;
-use weir::identity::client_address::ClientAddress;
+use weir_identity::Caller;
+use weir_identity::client_address::ClientAddress;
 use weir_storage::sealing::{KeyRing, Purpose};
 use weir_storage::secrets::SecretKey;
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tests::gateway::{USER, at, on_each_database};
 use tests::ledger::{Served, hold, serve, settle};
 use tests::{Client, Gateway, guests};
-use weir::identity::store;
+use weir_identity::store;
 use weir_ledger::verify::verify;
 use weir_storage::clock::ManualClock;
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tests::gateway::Builder;
 use tests::{Gateway, Reply, Upstream, chat, guests};
-use weir::config::Config;
+use weir_app::config::Config;
 
 use crate::billing::is_settled;
 use crate::budgets::key;

@@ -11,7 +11,7 @@ use tests::processor::Processor;
 use tests::stores::Postgres;
 use tests::upstream::Gate;
 use tests::{Client, Gateway, Reply, chat};
-use weir::identity::store::{disable_user, enable_user};
+use weir_identity::store::{disable_user, enable_user};
 use weir_ledger::{AccountId, Action, Credits, OperationId, Pool, Refund, TopUp};
 use weir_payments::stripe::MAX_TRIES;
 

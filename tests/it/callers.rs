@@ -4,8 +4,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tests::api::{self, Endpoint};
 use tests::{Client, Gateway, chat, weirs_code};
-use weir::identity::dev_issuer::DevAudience;
-use weir::identity::store;
+use weir_identity::dev_issuer::DevAudience;
+use weir_identity::store;
 
 /// A kind of caller, and the security schemes that it satisfies.
 struct Kind {
@@ -50,7 +50,7 @@ async fn kinds(gateway: &Gateway) -> Vec<Kind> {
     let service = |audience: DevAudience, scopes: &[&str]| {
         let token = gateway.issuer().service_token(
             audience,
-            weir::identity::dev_issuer::SERVICE_EMAIL,
+            weir_identity::dev_issuer::SERVICE_EMAIL,
             scopes,
             app.clock.now(),
         );

@@ -382,8 +382,8 @@ async fn a_layer_has_no_field_that_belongs_to_the_file_and_no_invalid_one() {
 /// Production has the demo provider only if the file lists it: a layer does not bring it back.
 #[tokio::test]
 async fn a_layer_does_not_bring_the_demo_provider_to_production() {
-    use weir::catalog::layer::Layer;
-    use weir::config::Config;
+    use weir_app::config::Config;
+    use weir_catalog::layer::Layer;
     let layer = |contents: Value| {
         let Value::Object(contents) = contents else {
             panic!("not an object");

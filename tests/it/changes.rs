@@ -20,7 +20,7 @@ use std::process::Command;
 use tests::source::{all_files, files, root};
 
 /// The folder of paths in the table, unless they begin with a folder of the repository.
-const BASE: &str = "host/weir/src/";
+const BASE: &str = "host/";
 
 /// Folders of the repository that paths in the table begin with.
 const FOLDERS: [&str; 5] = ["host/", "migrations/", "plugins/", "tests/", "wit/"];

@@ -15,7 +15,7 @@ use tests::gateway::{
     share_compiled_plugins_with_authors,
 };
 use tests::{Client, Gateway, guests, weir_program};
-use weir::identity::api_key::RawKey;
+use weir_identity::api_key::RawKey;
 use weir_sandbox::Digest;
 
 pub(crate) fn weir(folder: &Path) -> Command {

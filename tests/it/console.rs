@@ -606,7 +606,7 @@ async fn in_development_a_button_signs_in_as_the_user_or_as_an_administrator() {
 #[tokio::test]
 async fn every_page_is_closed_to_who_is_not_signed_in_and_every_form_to_other_sites() {
     let gateway = Gateway::start().await;
-    let router = include_str!("../../host/weir/src/console/router.rs");
+    let router = include_str!("../../host/console/src/console/router.rs");
     let mut mallory = Browser::of(&gateway, "mallory").await;
     let (mut pages, mut forms) = (0, 0);
     for route in router.split(".route(").skip(1) {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tests::guests::{bundled, with_custom_section};
 use tests::payments::{Payer, Processor};
 use tests::{Client, Gateway, Reply, Upstream, patiently};
-use weir::identity::lockout::LOCKOUT;
+use weir_identity::lockout::LOCKOUT;
 
 use crate::console::{Browser, location, page};
 

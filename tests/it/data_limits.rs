@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tests::gateway::{Builder, on_each_database, top_up};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat};
-use weir::config::Config;
+use weir_app::config::Config;
 use weir_ledger::Credits;
 
 use crate::billing::is_settled;

@@ -13,7 +13,7 @@ use tests::gateway::{copy_compiled_plugins, share_compiled_plugins};
 use tests::source::root;
 use tests::stores::{Postgres, Redis};
 use tests::{Client, weir_program};
-use weir::config::Config;
+use weir_app::config::Config;
 
 use crate::cli::{Served, command, run, text, weir};
 

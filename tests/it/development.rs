@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tests::gateway::share_compiled_plugins;
 use tests::{Gateway, chat, guests};
 use tokio::time::Instant;
-use weir::tools::{CallStatus, ToolInvocation, ToolOutcome};
 use weir_ledger::AccountId;
 use weir_storage::clock::Millis;
+use weir_tools::{CallStatus, ToolInvocation, ToolOutcome};
 
 use crate::cli::{Served, run, text, weir};
 

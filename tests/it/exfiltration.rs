@@ -16,16 +16,16 @@ use tests::gateway::USER;
 use tests::tls::client_config;
 use tests::upstream::Request;
 use tests::{Gateway, Reply, TlsFront, Upstream, guests};
-use weir::config::Config;
-use weir::swarm::executor::Executor;
-use weir::swarm::model::ModelApi;
-use weir::swarm::run::ExecutorParts;
-use weir::tools::rules::Rules;
-use weir::tools::{Guard, Tools, ToolsParts};
+use weir_app::config::Config;
 use weir_egress::{GuardSettings, Resolver};
 use weir_ledger::AccountId;
 use weir_outgoing as outgoing;
 use weir_storage::secrets::SecretKey;
+use weir_swarms::swarm::executor::Executor;
+use weir_swarms::swarm::model::ModelApi;
+use weir_swarms::swarm::run::ExecutorParts;
+use weir_tools::rules::Rules;
+use weir_tools::{Guard, Tools, ToolsParts};
 
 use crate::cli::{Served, plugin};
 

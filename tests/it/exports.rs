@@ -2,7 +2,7 @@
 
 use axum::extract::FromRef as _;
 use std::collections::BTreeMap;
-use weir::vouchers::VoucherParts;
+use weir_accounts::vouchers::VoucherParts;
 
 use serde_json::{Value, json};
 use tests::client::patiently;
@@ -452,7 +452,7 @@ async fn a_month_adds_up_to_the_payments_and_to_the_ledgers_credits() {
             .await;
         let code = made.json()["code"].as_str().expect("a code").to_owned();
         let vouchers = VoucherParts::from_ref(app);
-        weir::vouchers::redeem(&vouchers, (eve, eve), &code)
+        weir_accounts::vouchers::redeem(&vouchers, (eve, eve), &code)
             .await
             .expect("it is good");
         let february = month(&gateway, eve, "2026-02").await;

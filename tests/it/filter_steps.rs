@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 use tests::speaker::Speaker;
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gateway, Reply, Upstream, chat, chunks, guests, patiently};
-use weir::config::Config;
+use weir_app::config::Config;
 use weir_ledger::Credits;
 
 use crate::billing::leave;

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tests::gateway::Builder;
 use tests::{Answer, Gate, Gateway, Reply, Upstream, chat, chunks, guests, patiently};
-use weir::config::Config;
+use weir_app::config::Config;
 use weir_sandbox::Digest;
 
 pub(crate) const FILTER: &str = "[[filters]]\nslot = \"meddling\"\n";

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tests::{Client, Gate, Gateway, Reply, Upstream, chat, patiently};
-use weir::config::Config;
+use weir_app::config::Config;
 use weir_storage::Database;
 
 use crate::cli::Served;

@@ -9,8 +9,8 @@ use tests::gateway::USER;
 use tests::issuer::key_set;
 use tests::stores::{Postgres, Redis};
 use tests::{Client, Gateway, Reply, SigningKey, Upstream, chat};
-use weir::identity::api_key::RawKey;
-use weir::identity::{self, store};
+use weir_identity::api_key::RawKey;
+use weir_identity::store;
 use weir_request::audit::{Actor, retention};
 use weir_storage::clock::{ManualClock, Millis};
 
@@ -375,7 +375,7 @@ async fn a_key_in_use_stays_known_while_its_address_is_locked_out() {
     }
     assert!(refused > 600, "{refused}");
     let id = RawKey::parse(gateway.key()).expect("a key");
-    identity::revoke(gateway.app(), USER, id.id(), &Actor::user(USER))
+    weir_identity::revoke(gateway.app(), USER, id.id(), &Actor::user(USER))
         .await
         .expect("it is revoked");
     for _ in 0..12 {
@@ -450,7 +450,7 @@ async fn what_is_genuine_and_good_no_more_does_not_count() {
     )
     .await
     .expect("a key");
-    identity::revoke(app, USER, revoked.id(), &Actor::user(USER))
+    weir_identity::revoke(app, USER, revoked.id(), &Actor::user(USER))
         .await
         .expect("it is revoked");
     let outdated = [
@@ -562,7 +562,7 @@ async fn a_disabled_user_can_do_nothing_on_any_node_until_enabled_again() {
     };
     let by = Actor::local(0);
     let set = async |user: &str, disabled: bool| {
-        let set = identity::users::set_disabled(first.app(), user, disabled, &by).await;
+        let set = weir_identity::users::set_disabled(first.app(), user, disabled, &by).await;
         set.expect("the stores answer")
     };
     ask(0, 200).await;
@@ -577,7 +577,7 @@ async fn a_disabled_user_can_do_nothing_on_any_node_until_enabled_again() {
     // A key that was revoked meanwhile stays revoked.
     assert!(set(&alice, true).await);
     let id = keys[1]["key_id"].as_str().expect("an id");
-    identity::revoke(first.app(), &alice, id, &by)
+    weir_identity::revoke(first.app(), &alice, id, &by)
         .await
         .expect("it is revoked");
     assert!(set(&alice, false).await);
@@ -763,7 +763,9 @@ async fn administrators_see_and_clear_lockouts() {
     let app = gateway.app();
     let by = Actor::local(0);
     let listed = async || {
-        let found = identity::lockout::list(app, 10).await.expect("an answer");
+        let found = weir_identity::lockout::list(app, 10)
+            .await
+            .expect("an answer");
         let shown = found
             .into_iter()
             .map(|lockout| (lockout.address, lockout.failures));
@@ -776,7 +778,7 @@ async fn administrators_see_and_clear_lockouts() {
     assert_eq!(listed().await, both);
     for (address, is_cleared) in [("203.0.113.8", false), ("2001:db8:1:2::ff", true)] {
         let address = address.parse().expect("an address");
-        let cleared = identity::lockout::clear(app, address, &by).await;
+        let cleared = weir_identity::lockout::clear(app, address, &by).await;
         assert_eq!(cleared.expect("an answer"), is_cleared);
     }
     assert_eq!(listed().await, both[1..]);

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tests::api::{self, Endpoint};
 use tests::gateway::{Builder, USER, on_each_database};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat};
-use weir::identity::dev_issuer::DevAudience;
-use weir::identity::store;
-use weir::keys::limits;
+use weir_accounts::keys::limits;
+use weir_identity::dev_issuer::DevAudience;
+use weir_identity::store;
 use weir_storage::clock::Millis;
 
 use crate::billing::is_settled;

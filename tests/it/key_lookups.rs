@@ -10,8 +10,7 @@ use serde_json::json;
 use tests::client::patiently;
 use tests::stores::{Postgres, Redis};
 use tests::{Client, Gateway};
-use weir::identity;
-use weir::identity::api_key::RawKey;
+use weir_identity::api_key::RawKey;
 use weir_request::audit::Actor;
 use weir_storage::Cache;
 use weir_storage::cache::{CallerLookup, CredentialRecord, FillResult, RecordKey, Tombstone};
@@ -124,7 +123,7 @@ async fn after_a_flush_each_node_looks_each_key_up_once_and_refuses_no_sound_one
         200
     );
     let by = Actor::local(0);
-    let ended = identity::revoke(first.app(), &owner, revoked.id(), &by).await;
+    let ended = weir_identity::revoke(first.app(), &owner, revoked.id(), &by).await;
     ended.expect("the stores answer");
 
     let before = [lookups(&first).await, lookups(&second).await];

@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tests::api::{endpoints, fill};
 use tests::{Client, Gateway, Reply, Upstream, chat};
-use weir::identity::roles::{Permission, permission_of};
+use weir_identity::roles::{Permission, permission_of};
 
 use crate::billing::is_settled;
 use crate::organisations::{Organisation, is_of_accounts, text};

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::json;
 use tests::{Gateway, chat};
-use weir::identity::{self, api_key::RawKey, store};
+use weir_identity::{api_key::RawKey, store};
 use weir_storage::clock::Millis;
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn a_replaced_key_ends() {
     let make = async || {
         let key = RawKey::generate();
         let made =
-            identity::replace_key(&app.identity, &app.database, ("bob", "laptop"), &key).await;
+            weir_identity::replace_key(&app.identity, &app.database, ("bob", "laptop"), &key).await;
         made.expect("a key can be made");
         key
     };

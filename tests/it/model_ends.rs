@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tests::gateway::{Builder, at};
 use tests::{Gateway, Reply, Upstream};
-use weir::config::Config;
+use weir_app::config::Config;
 use weir_storage::clock::{ManualClock, Millis};
 
 use crate::console::Browser;

@@ -1,7 +1,7 @@
 //! `GET /models` and `GET /v1/models`.
 
 use tests::Gateway;
-use weir::config::Config;
+use weir_app::config::Config;
 
 #[tokio::test]
 async fn lists_models_with_every_field() {

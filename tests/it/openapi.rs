@@ -9,7 +9,7 @@ use serde_json::Value;
 use tests::api::{document, endpoints, fill, operations};
 use tests::source::{files, root};
 use tests::{Client, Gateway};
-use weir::identity::dev_issuer::DevAudience;
+use weir_identity::dev_issuer::DevAudience;
 
 /// The routes that the document leaves out: pages for people, routes of the admin socket alone, and SCIM, which a standard
 /// defines.
@@ -87,7 +87,7 @@ async fn each_listeners_document_has_its_routes_and_no_others() {
     let undocumented: Vec<_> = routed.difference(&documented_anywhere).collect();
     assert!(
         undocumented.is_empty(),
-        "these routes have no operation in host/weir/src/openapi/mod.rs: {undocumented:?}"
+        "these routes have no operation in host/console/src/openapi/mod.rs: {undocumented:?}"
     );
     let unrouted: Vec<_> = documented_anywhere.difference(&routed).collect();
     assert!(
@@ -204,7 +204,7 @@ async fn whatever_the_document_refers_to_is_in_it() {
         }
     }
     // A mistyped name would leave its link out of the document.
-    let table = include_str!("../../host/weir/src/openapi/links.rs");
+    let table = include_str!("../../host/console/src/openapi/links.rs");
     let (_, rows) = table.split_once("const LINKS").expect("the table");
     assert_eq!(links, rows.matches("link(").count());
 }

@@ -12,8 +12,8 @@ use tests::client::patiently;
 use tests::gateway::{on_each_database, top_up};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gateway, Reply, Upstream, chat};
-use weir::identity::dev_issuer::DevAudience;
-use weir::identity::roles::{ENDPOINTS, Permission, Role, permission_of};
+use weir_identity::dev_issuer::DevAudience;
+use weir_identity::roles::{ENDPOINTS, Permission, Role, permission_of};
 use weir_ledger::Credits;
 use weir_ledger::verify::verify;
 

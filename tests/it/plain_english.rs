@@ -28,7 +28,18 @@ const PHRASES: [&str; 6] = [
 const FOLDERS: [&str; 5] = ["host", "migrations", "plugins", "tests", "wit"];
 
 /// Files with texts outside of these folders.
-const FILES: [&str; 4] = ["README.md", "Cargo.toml", ".cargo/config.toml", ".ci/run"];
+const FILES: [&str; 10] = [
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    "Cargo.toml",
+    "clippy.toml",
+    "rust-toolchain.toml",
+    ".cargo/config.toml",
+    ".ci/run",
+];
 
 /// Folders whose files must not change: `tests/samples.sha256` holds the bytes of sample projects, and `wit/README.md` explains
 /// frozen contracts. Files of `import_litellm` are LiteLLM's own, and `2026-11-27` has databases of a release. The comments of migrations

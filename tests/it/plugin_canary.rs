@@ -12,7 +12,7 @@ use tests::gateway::{Builder, at, top_up};
 use tests::guests::{self, Habits};
 use tests::stores::Postgres;
 use tests::{Answer, Client, Gateway, chat, patiently};
-use weir::plugins::PluginParts;
+use weir_inference::plugins::PluginParts;
 use weir_ledger::{AccountId, Credits};
 use weir_sandbox::Digest;
 use weir_storage::clock::ManualClock;
@@ -661,8 +661,8 @@ async fn a_filters_canary_screens_its_accounts_alone() {
     assert!((2..=18).contains(&requests("canary")), "{compared}");
 }
 
-fn call(account: &AccountId) -> weir::tools::ToolInvocation {
-    weir::tools::ToolInvocation {
+fn call(account: &AccountId) -> weir_tools::ToolInvocation {
+    weir_tools::ToolInvocation {
         tool: "teller".into(),
         arguments: "{}".into(),
         account: account.clone(),

@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, guests, patiently};
-use weir::plugins::PluginParts;
+use weir_inference::plugins::PluginParts;
 use weir_plugins::slots::SlotOperation;
 use weir_sandbox::Digest;
 

@@ -9,13 +9,13 @@ use sqlx::Row;
 use tests::gateway::{on_each_database, top_up};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat};
-use weir::privacy::erase::sweep;
-use weir::tools::settings::CredentialBinding;
-use weir::tools::task_credentials::NewCredential;
+use weir_app::privacy::erase::sweep;
 use weir_ledger::Credits;
 use weir_ledger::verify::verify;
 use weir_storage::database::SqlDialect;
 use weir_storage::secrets::Secret;
+use weir_tools::settings::CredentialBinding;
+use weir_tools::task_credentials::NewCredential;
 
 use crate::billing::is_settled;
 use crate::console::{Browser, location};
@@ -583,9 +583,9 @@ async fn a_sweep_deletes_the_data_that_late_requests_write() {
         assert_eq!(paula.state(&gateway).await, ended);
         // A request that began before the erasure brings no address back.
         let (database, now) = (&gateway.app().database, gateway.app().clock.now());
-        let stale = weir::identity::store::find_user(database, &paula.id).await;
+        let stale = weir_identity::store::find_user(database, &paula.id).await;
         let stale = stale.expect("an answer").expect("a row");
-        let kept = weir::identity::store::keep_email(database, &stale, Some("late@example.com")).await;
+        let kept = weir_identity::store::keep_email(database, &stale, Some("late@example.com")).await;
         kept.expect("an answer");
         assert_eq!(paula.state(&gateway).await, ended);
         assert_eq!(verify(database, now).await.expect("an answer"), []);

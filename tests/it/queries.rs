@@ -17,12 +17,12 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, Row as _};
 use tests::ledger::{Served, serve};
 use tests::stores::{Durability, Postgres, patient_database};
 use tests::{Client, Gateway, patiently};
-use weir::swarm::store::SwarmStore;
 use weir_ledger::plans;
 use weir_request::audit::retention;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::secrets::SecretUrl;
+use weir_swarms::swarm::store::SwarmStore;
 
 use crate::console::Browser;
 

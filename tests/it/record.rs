@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tests::gateway::{at, on_each_database};
 use tests::stores::{Postgres, Redis};
 use tests::{Client, Gateway, Reply, Upstream, chat, guests, patiently};
-use weir::recordings::store::RecordingStore;
+use weir_inference::recordings::store::RecordingStore;
 use weir_storage::clock::Millis;
 
 use crate::cli::{Served, run, text};

@@ -9,7 +9,7 @@ use tests::gateway::Builder;
 use tests::speaker::{Speaker, Told};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gateway, Reply, Upstream, chat, chunks, guests};
-use weir::config::Config;
+use weir_app::config::Config;
 use weir_storage::clock::ManualClock;
 
 const ENABLED: &str = "[response_cache]\nenabled = true\n";

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tests::gateway::USER;
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gateway, OidcServer};
-use weir::identity::store::{self, KeyCreation, KeyOwner};
+use weir_identity::store::{self, KeyCreation, KeyOwner};
 
 use crate::sdk;
 use crate::sign_in::{ScriptedIssuer, Tab, account, signing_in_at, started, user};

@@ -9,7 +9,7 @@ use tests::gateway::USER;
 use tests::issuer::key_set;
 use tests::oidc::{AUDIENCE, CALLER, ROBOT, STRANGER};
 use tests::{Gateway, OidcServer, Reply, SigningKey, Upstream, chat};
-use weir::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
+use weir_identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
 use weir_storage::clock::{ManualClock, Millis};
 
 use crate::clocks::grant_month;

@@ -17,7 +17,7 @@ use tests::oidc::CONSOLE;
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gateway, OidcServer, Reply, Upstream};
 use url::{Url, form_urlencoded};
-use weir::identity::sign_in::pending::PendingSignIn;
+use weir_identity::sign_in::pending::PendingSignIn;
 use weir_storage::clock::{ManualClock, Millis};
 
 use crate::cli::Served;

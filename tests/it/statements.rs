@@ -5,7 +5,7 @@ use sqlx::Executor as _;
 use tests::gateway::{USER, at};
 use tests::ledger::{Served, commit, hold, serve, settle};
 use tests::{Client, Gateway};
-use weir::app::App;
+use weir_app::App;
 use weir_ledger::archive::archive;
 use weir_ledger::verify::{Extent, Violation, keep, look};
 use weir_ledger::{Action, Adjust, ChangeDirection, Credits, OperationId, Pool, Refund, TopUp};

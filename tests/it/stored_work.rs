@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use tests::client::patiently;
 use tests::gateway::{on_each_database, top_up};
 use tests::{Client, EventStream, Gate, Gateway, Reply, Upstream};
-use weir::identity::dev_issuer::DevAudience;
-use weir::identity::store::{self, KeyCreation, KeyOwner};
-use weir::tasks::TaskParts;
+use weir_identity::dev_issuer::DevAudience;
+use weir_identity::store::{self, KeyCreation, KeyOwner};
 use weir_ledger::Credits;
 use weir_storage::clock::{ManualClock, Millis};
+use weir_swarms::tasks::TaskParts;
 
 use crate::organisations::{Organisation, patch, text};
 use crate::scim::{Directory, TOKEN, scim_token};

@@ -13,9 +13,9 @@ use tests::stores::{
 };
 use tests::switch::Switch;
 use tracing_subscriber::layer::SubscriberExt;
-use weir::identity::api_key::KeyVerdict;
-use weir::identity::pepper::Peppers;
-use weir::identity::store;
+use weir_identity::api_key::KeyVerdict;
+use weir_identity::pepper::Peppers;
+use weir_identity::store;
 use weir_storage::cache::{
     Absence, Bucket, CacheError, CachedValue, CallerFindings, CallerLookup, CredentialRecord,
     FillResult, Lockout, LockoutPolicy, MAX_VALUE_BYTES, Rate, RecordKey, RecordLookup, Tombstone,

@@ -9,12 +9,14 @@ use tests::client::patiently;
 use tests::gateway::{USER, at};
 use tests::stores::each_database;
 use tests::{Client, Gate, Gateway, Reply, Upstream};
-use weir::identity::dev_issuer::DevAudience;
-use weir::swarm::store::{MAX_KEPT_BYTES, TURNS_STATEMENT, UNPRICED_STATEMENT, oldest_statement};
+use weir_identity::dev_issuer::DevAudience;
 use weir_ledger::AccountId;
 use weir_storage::Database;
 use weir_storage::clock::ManualClock;
 use weir_storage::database::SqlDialect;
+use weir_swarms::swarm::store::{
+    MAX_KEPT_BYTES, TURNS_STATEMENT, UNPRICED_STATEMENT, oldest_statement,
+};
 
 use crate::cli::{Served, run, text};
 use crate::console::Browser;

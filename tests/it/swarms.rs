@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tests::client::patiently;
 use tests::gateway::{USER, at};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream};
-use weir::identity::dev_issuer::DevAudience;
+use weir_identity::dev_issuer::DevAudience;
 use weir_ledger::AccountId;
 use weir_storage::clock::ManualClock;
 

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use tests::gateway::{Builder, on_each_database};
 use tests::stores::each_database;
 use tests::{Client, Gateway, Reply, Upstream};
-use weir::tasks::definition::Definition;
-use weir::tasks::store::{Task, TaskStore};
-use weir::tools::settings::CredentialBinding;
-use weir::tools::task_credentials::{NewCredential, TaskCredentials};
 use weir_storage::clock::Millis;
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::{Secret, SecretKey};
+use weir_swarms::tasks::definition::Definition;
+use weir_swarms::tasks::store::{Task, TaskStore};
+use weir_tools::settings::CredentialBinding;
+use weir_tools::task_credentials::{NewCredential, TaskCredentials};
 
 use crate::tasks::{BEGINNING, TASKS, define, definition, show, web_user};
 

@@ -9,14 +9,14 @@ use tests::client::patiently;
 use tests::gateway::{at, on_each_database};
 use tests::stores::{Postgres, each_database};
 use tests::{Gateway, Reply, Upstream};
-use weir::tasks::TaskParts;
-use weir::tasks::definition::Definition;
-use weir::tasks::store::{DueSchedule, NewFire, OpenStart, Task, TaskStore};
-use weir::tasks::timer;
 use weir_storage::Database;
 use weir_storage::clock::{ManualClock, Millis};
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::SecretKey;
+use weir_swarms::tasks::TaskParts;
+use weir_swarms::tasks::definition::Definition;
+use weir_swarms::tasks::store::{DueSchedule, NewFire, OpenStart, Task, TaskStore};
+use weir_swarms::tasks::timer;
 
 use crate::tasks::{BEGINNING, TASKS, define, definition, put, runs_swarms, show, until};
 

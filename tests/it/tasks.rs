@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tests::client::patiently;
 use tests::gateway::{Builder, at, on_each_database};
 use tests::{Answer, Client, Gateway, Reply, Upstream};
-use weir::identity::dev_issuer::DevAudience;
-use weir::identity::lockout::LOCKOUT;
+use weir_identity::dev_issuer::DevAudience;
+use weir_identity::lockout::LOCKOUT;
 use weir_storage::clock::ManualClock;
 
 pub(crate) const TASKS: &str = "/api/agent/tasks";

@@ -13,12 +13,12 @@ use sha2::Sha256;
 use tests::gateway::{Builder, USER};
 use tests::{Gate, Gateway, Reply, Upstream, guests, patiently};
 use tokio::time::Instant;
-use weir::config::Config;
-use weir::tools::rules::Rules;
-use weir::tools::{CallStatus, Credential, Effect, ToolInvocation, ToolOutcome};
+use weir_app::config::Config;
 use weir_ledger::{AccountId, Plan};
 use weir_sandbox::Digest;
 use weir_storage::secrets::Secret;
+use weir_tools::rules::Rules;
+use weir_tools::{CallStatus, Credential, Effect, ToolInvocation, ToolOutcome};
 
 /// An integration's secret, in an operator's file.
 const SECRET: &str = "tok-0123456789/abcdef+ghijkl==";

@@ -25,7 +25,7 @@ use tests::{
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use weir::identity::dev_issuer::DevIssuer;
+use weir_identity::dev_issuer::DevIssuer;
 use weir_ledger::verify::verify;
 use weir_storage::clock::Millis;
 use weir_storage::secrets::{SecretUrl, create_private_folder};

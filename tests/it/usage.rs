@@ -11,8 +11,8 @@ use tests::gateway::{USER, at, on_each_database};
 use tests::ledger::{Served, commit, hold, serve, settle};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gateway, chat};
-use weir::app::App;
-use weir::billing::summary_cache::{self, SUMMARY_TTL};
+use weir_accounts::billing::summary_cache::{self, SUMMARY_TTL};
+use weir_app::App;
 use weir_ledger::archive::archive;
 use weir_ledger::store::history::{
     UsageGroup, request_statement, requests_statement, usage_statement,

@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sqlx::Row as _;
-use weir::app::App;
+use weir_app::App;
 use weir_ledger::AccountId;
 use weir_payments::signature::sign;
 use weir_storage::clock::{ManualClock, Millis};

@@ -2,7 +2,7 @@
 
 use tests::gateway::USER;
 use tests::{Client, Gateway};
-use weir::identity::store;
+use weir_identity::store;
 
 use crate::resident_mib;
 

@@ -24,7 +24,7 @@
 //! **Invariant:** the chunks of a response add up to the whole response to the same events.
 //!
 //! To add a dialect: a folder with a reader, a writer and its error words; a variant in [`Dialect`], [`PlainResponse`],
-//! [`AnswerStream`] and [`ErrorFormat`]; endpoints in `weir/src/inference/vendors/`.
+//! [`AnswerStream`] and [`ErrorFormat`]; endpoints in `inference/src/vendors/`.
 
 mod answer;
 pub mod anthropic_messages;

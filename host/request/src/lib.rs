@@ -1,4 +1,4 @@
-//! Everything that belongs to requests of any kind, whatever feature answers them.
+//! The parts that requests of all features share.
 //!
 //! - [`context`] and [`request`]: the context of a request and its log line; [`query`], [`json`] and [`small_body`]: its
 //!   inputs; [`schemas`]: shared types of the API's document; [`cors`].

@@ -1,9 +1,5 @@
 //! Bindings for the interfaces that several worlds of `weir:plugin@0.2.3` share. Generated names stop here.
 
-#[expect(
-    missing_docs,
-    reason = "generated from wit/, where the documentation is"
-)]
 mod generated {
     wasmtime::component::bindgen!({
         path: "../../wit",

@@ -6,21 +6,22 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{delete, get, patch, post, put};
 use http::{HeaderName, HeaderValue, Uri};
+use weir_accounts::payments::{auto_top_up, local};
+use weir_accounts::{billing, keys, organisations, payments, vouchers};
+use weir_app::App;
+use weir_app::privacy;
+use weir_app::request_layer::request_layer;
+use weir_console::openapi::{self, ApiListener};
+use weir_console::{admin, console, monitoring};
 use weir_errors::{ApiError, ErrorCode};
-use weir_request::node::Core;
-
-use crate::app::App;
-use crate::identity::admin::{AdminCaller, WithoutGateway};
-use crate::inference::vendors::{
+use weir_identity::admin::{AdminCaller, WithoutGateway};
+use weir_identity::scim;
+use weir_inference::vendors::{
     audio, completions, gemini, images, messages, models, responses, retrieval,
 };
-use crate::openapi::{self, ApiListener};
-use crate::payments::{auto_top_up, local};
-use crate::request_layer::request_layer;
-use crate::{
-    admin, billing, catalog, console, inference, keys, mcp, monitoring, organisations, payments,
-    plugins, privacy, recordings, scim, sessions, swarm, tasks, tools, vouchers,
-};
+use weir_inference::{plugins, recordings, sessions};
+use weir_request::node::Core;
+use weir_swarms::{mcp, swarm, tasks};
 
 /// The header with the database behind an admin socket, for commands to show; passwords masked.
 pub const DATABASE: HeaderName = HeaderName::from_static("x-weir-database");
@@ -28,11 +29,17 @@ pub const DATABASE: HeaderName = HeaderName::from_static("x-weir-database");
 /// Returns the routes of the public service.
 pub fn public(app: App) -> Router {
     let routes = Router::new()
-        .route("/chat", post(inference::routes::create_chat_completion))
-        .route("/code", post(inference::routes::create_code_completion))
+        .route(
+            "/chat",
+            post(weir_inference::routes::create_chat_completion),
+        )
+        .route(
+            "/code",
+            post(weir_inference::routes::create_code_completion),
+        )
         .route(
             "/v1/chat/completions",
-            post(inference::routes::create_chat_completion),
+            post(weir_inference::routes::create_chat_completion),
         )
         .route("/v1/completions", post(completions::create_completion))
         .route("/v1/responses", post(responses::create_response))
@@ -72,7 +79,10 @@ pub fn public(app: App) -> Router {
             "/api-keys/{key_id}/content-log",
             put(keys::routes::set_key_content_log),
         )
-        .route("/webhooks/secret", get(tools::routes::get_webhook_secret))
+        .route(
+            "/webhooks/secret",
+            get(weir_tools::routes::get_webhook_secret),
+        )
         .route("/usage/me", get(billing::routes::get_usage))
         .route("/usage/export", get(billing::routes::export_usage))
         .route("/usage/requests", get(billing::routes::list_requests))
@@ -109,7 +119,7 @@ pub fn public(app: App) -> Router {
         .merge(plugin_routes())
         .merge(console::router::routes())
         .merge(scim::router::routes())
-        .route("/models", get(catalog::routes::list_models))
+        .route("/models", get(weir_catalog::routes::list_models))
         .route("/v1/models", get(models::list_models))
         .route(
             "/v1/models/{*id}",
@@ -397,7 +407,7 @@ fn admin_routes() -> Router<App> {
             "/admin/users/{user_id}/transactions",
             get(admin::user_usage::list_user_transactions),
         )
-        .route("/admin/catalog", get(catalog::routes::get_catalog))
+        .route("/admin/catalog", get(weir_catalog::routes::get_catalog))
         .route(
             "/admin/catalog/layer",
             get(admin::catalog_layer::get_catalog_layer)
@@ -515,10 +525,13 @@ fn recording_routes() -> Router<App> {
 /// Returns the operators' routes of remote MCP tools.
 fn remote_tool_routes() -> Router<App> {
     Router::new()
-        .route("/admin/mcp/tools", get(tools::remote::routes::list_tools))
+        .route(
+            "/admin/mcp/tools",
+            get(weir_tools::remote::routes::list_tools),
+        )
         .route(
             "/admin/mcp/tools/{server}/{tool}/approve",
-            post(tools::remote::routes::approve_tool),
+            post(weir_tools::remote::routes::approve_tool),
         )
 }
 

@@ -6,7 +6,7 @@ pub mod oracle;
 pub mod random;
 pub mod simulation;
 
-use weir::app::App;
+use weir_app::App;
 use weir_ledger::{
     AccountId, Action, Credits, HoldId, LedgerStore, OpenHold, Operation, RequestSource,
     RequestUsage, Settle, Unit, UsageCounts,

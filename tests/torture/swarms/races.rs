@@ -2,13 +2,13 @@
 
 use tests::ledger::create_users;
 use tests::stores::{Durability, Postgres, patient_database};
-use weir::swarm::request::{AgentTool, Defaults, SwarmCaller, read};
-use weir::swarm::store::{Lease, LeaseError, NewRun, SwarmStore};
 use weir_ledger::Credits;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::{SecretKey, SecretUrl};
+use weir_swarms::swarm::request::{AgentTool, Defaults, SwarmCaller, read};
+use weir_swarms::swarm::store::{Lease, LeaseError, NewRun, SwarmStore};
 
 use super::outside::swarm;
 use crate::money::USER;

@@ -3,7 +3,7 @@
 //!
 //! A key has limits from its owner, an organisation from its administrators, and a request from its headers. All apply
 //! at once, so each can only narrow the others. The limits of keys and organisations are in their rows; a key's record
-//! in the cache has both. [`weir::catalog::permitted`] compares them with providers.
+//! in the cache has both. The catalog compares them with providers.
 
 use http::HeaderName;
 use serde::de::Error;

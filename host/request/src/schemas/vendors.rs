@@ -1,12 +1,12 @@
 //! Vendors' dialects. The `dialects` crate describes the requests and responses that it reads and writes: here are their
-//! names, for the annotations of handlers. [`weir::openapi`] puts the schemas into the document.
+//! names, for the annotations of handlers. The finish of the document puts the schemas into the document.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Declares types whose schemas [`weir::openapi`] adds by their names.
+/// Declares types whose schemas the document adds by their names.
 macro_rules! named {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
         $(

@@ -3,10 +3,6 @@
 //! Generated names stop here. The bindings also serve components of 0.2.0, whose interfaces are the same
 //! (`wit/since-v0.2.0/`). If the contract breaks, a module like this one maps its old files to the latest.
 
-#[expect(
-    missing_docs,
-    reason = "generated from wit/, where the documentation is"
-)]
 mod generated {
     wasmtime::component::bindgen!({
         path: "../../wit",

@@ -1,9 +1,5 @@
 //! Bindings for the `swarm-tool` world of `weir:plugin@0.2.3`. Generated names stop here.
 
-#[expect(
-    missing_docs,
-    reason = "generated from wit/, where the documentation is"
-)]
 mod generated {
     wasmtime::component::bindgen!({
         path: "../../wit",

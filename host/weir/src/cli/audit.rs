@@ -1,9 +1,10 @@
 //! `weir audit`: security events.
 
+use weir_app::config::Config;
+use weir_console::admin::events::AuditList;
+
 use super::connection::{OfflineArgument, RequiredParts, operate, path};
 use super::table::{TextTable, optional};
-use crate::admin::events::AuditList;
-use crate::config::Config;
 
 #[derive(clap::Args)]
 pub(super) struct AuditArguments {

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use weir_app::config::Config;
+use weir_catalog::listing::{CatalogListing, ListedGap, ListedModel, units_of_price};
+use weir_console::admin::catalog_layer::LayerItem;
+
 use super::connection::{AdminConnection, OfflineArgument, RequiredParts, operate, path};
 use super::table::TextTable;
-use crate::admin::catalog_layer::LayerItem;
-use crate::catalog::listing::{CatalogListing, ListedGap, ListedModel, units_of_price};
-use crate::config::Config;
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]

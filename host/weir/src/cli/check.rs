@@ -7,18 +7,18 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::ensure;
+use weir_app::PreparedParts;
+use weir_app::config::Config;
+use weir_catalog::filters::{self, FilterConfig};
+use weir_catalog::layer::Layer;
+use weir_catalog::listing::{CatalogDifference, CatalogListing};
+use weir_catalog::{Catalog, MissingPart, OmittedProvider};
+use weir_console::admin::catalog_layer::LayerItem;
 use weir_plugins::items::{SlotItem, SlotList};
 
 use super::connection::{AdminConnection, path, progress};
-use crate::admin::catalog_layer::LayerItem;
-use crate::app::{self, PreparedParts};
-use crate::catalog::filters::{self, FilterConfig};
-use crate::catalog::layer::Layer;
-use crate::catalog::listing::{CatalogDifference, CatalogListing};
-use crate::catalog::{Catalog, MissingPart, OmittedProvider};
 use crate::cli::bundle::bundle;
 use crate::cli::user_folder::shared_code;
-use crate::config::Config;
 use weir_payments::settings::ProcessorName;
 use weir_payments::stripe::PORTAL_ADVICE;
 use weir_sandbox::compiler::Compiler;
@@ -58,7 +58,7 @@ pub(super) async fn run(
         &progress(),
     )
     .await?;
-    let catalog = app::build_catalog(&config, &prepared.plugins).await?;
+    let catalog = weir_app::build_catalog(&config, &prepared.plugins).await?;
     let running = RunningGateway::ask(&config).await;
     let layered = running.layered(&config, &prepared).await;
     let (installed, left_out): (Vec<_>, Vec<_>) = catalog.left_out.iter().partition(
@@ -213,8 +213,8 @@ impl RunningGateway {
             Err(problems) => Err(problems),
         };
         let built = match layered {
-            Ok(config) => app::build_catalog(&config, &prepared.plugins).await,
-            Err(problems) => Err(anyhow::anyhow!("{}", app::build::lines(&problems))),
+            Ok(config) => weir_app::build_catalog(&config, &prepared.plugins).await,
+            Err(problems) => Err(anyhow::anyhow!("{}", weir_app::build::lines(&problems))),
         };
         built
             .map_err(|error| {

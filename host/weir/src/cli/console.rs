@@ -4,9 +4,10 @@ use anyhow::{Context, ensure};
 use serde_json::json;
 use url::Url;
 
+use weir_app::config::Config;
+use weir_console::admin::gateway::ConsoleLink;
+
 use super::connection::{AdminConnection, GatewayAnswer, no_gateway};
-use crate::admin::gateway::ConsoleLink;
-use crate::config::Config;
 
 #[derive(clap::Args)]
 pub(super) struct ConsoleArguments {

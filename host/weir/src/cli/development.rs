@@ -12,10 +12,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use weir_app::config::Config;
 use weir_storage::secrets::create_private_folder;
 
 use super::user_folder::user_folder;
-use crate::config::Config;
 
 fn link() -> Option<PathBuf> {
     Some(user_folder("XDG_STATE_HOME", ".local/state")?.join("development"))

@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
+use weir_app::config::Config;
 use weir_egress::EgressPolicy;
 use weir_egress::cases::{self, Case, Disagreement};
-
-use crate::config::Config;
-use crate::tools::rules::Rules;
+use weir_tools::rules::Rules;
 
 /// Exit code for unreadable input: no case was checked.
 const UNREADABLE: u8 = 2;

@@ -1,13 +1,5 @@
 //! `weir import`: writes weir's configuration from that of another gateway.
 
-mod deployment;
-mod fields;
-mod hints;
-mod litellm;
-mod models;
-mod terms;
-mod yaml;
-
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -15,16 +7,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
 
-use self::fields::{ImportNotes, YamlFields};
-use self::litellm::{ImportedConfig, MissingUpstreams};
-use self::terms::KnownModels;
-use self::yaml::Node;
 use super::bundle::bundle;
 use super::connection::progress;
 use super::user_folder::shared_code;
-use crate::app::{self, PreparedParts};
-use crate::catalog::import;
-use crate::config::Config;
+use weir_app::PreparedParts;
+use weir_app::config::Config;
+use weir_importing::litellm::fields::{ImportNotes, YamlFields};
+use weir_importing::litellm::terms::KnownModels;
+use weir_importing::litellm::yaml::Node;
+use weir_importing::litellm::{self, ImportedConfig, MissingUpstreams};
+use weir_importing::prices;
 use weir_sandbox::compiler::Compiler;
 use weir_storage::clock::Clock;
 
@@ -75,7 +67,7 @@ pub(super) async fn run(command: ImportCommand) -> anyhow::Result<()> {
         None => Vec::new(),
         Some(path) => {
             let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-            let file = import::read(&text).map_err(|why| anyhow!("{} {why}", path.display()))?;
+            let file = prices::read(&text).map_err(|why| anyhow!("{} {why}", path.display()))?;
             file.offers
         }
     };
@@ -125,12 +117,12 @@ fn with_includes(path: &Path) -> anyhow::Result<YamlFields> {
 
 fn read(path: &Path, start: &str) -> anyhow::Result<YamlFields> {
     let shown = path.display();
-    let limit = yaml::MAX_BYTES as u64 + 1;
+    let limit = litellm::yaml::MAX_BYTES as u64 + 1;
     let mut text = String::new();
     File::open(path)
         .and_then(|file| file.take(limit).read_to_string(&mut text))
         .with_context(|| shown.to_string())?;
-    let root = yaml::read(&text, start).map_err(|why| anyhow!("{shown} {why}"))?;
+    let root = litellm::yaml::read(&text, start).map_err(|why| anyhow!("{shown} {why}"))?;
     YamlFields::of(Some(root)).map_err(|_| anyhow!("{shown} is no mapping"))
 }
 
@@ -162,7 +154,7 @@ async fn check(toml: &str) -> anyhow::Result<()> {
         &progress(),
     )
     .await?;
-    app::build_catalog(&config, &prepared.plugins).await?;
+    weir_app::build_catalog(&config, &prepared.plugins).await?;
     Ok(())
 }
 

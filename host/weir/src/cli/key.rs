@@ -1,6 +1,12 @@
 //! `weir key`: API keys of users.
 
 use anyhow::anyhow;
+use weir_accounts::keys;
+use weir_app::config::Config;
+use weir_console::admin::keys::{AdminCreatedKey, AdminKeyList, AdminNewKey};
+use weir_identity::api_key::LIFETIME_DAYS;
+use weir_identity::pepper::Peppers;
+use weir_identity::scope::KeyScope;
 use weir_ledger::Budget;
 use weir_request::audit::Actor;
 use weir_request::limits::data::{DataLimits, Regions};
@@ -10,12 +16,6 @@ use super::connection::{
 };
 use super::table::{TextTable, optional};
 use super::user::{budget, shown};
-use crate::admin::keys::{AdminCreatedKey, AdminKeyList, AdminNewKey};
-use crate::config::Config;
-use crate::identity::api_key::LIFETIME_DAYS;
-use crate::identity::pepper::Peppers;
-use crate::identity::scope::KeyScope;
-use crate::keys;
 
 #[derive(clap::Subcommand)]
 pub(super) enum KeyCommand {

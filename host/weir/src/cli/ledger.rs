@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::billing::statement::{self, CSV_HEADINGS, StatementReader, csv_line};
-use crate::config::Config;
+use weir_accounts::billing::statement::{self, CSV_HEADINGS, StatementReader, csv_line};
+use weir_app::config::Config;
 use weir_ledger::archive::archive;
 use weir_ledger::plans::days_of_month;
 use weir_ledger::verify::{Extent, Violation, keep, look};

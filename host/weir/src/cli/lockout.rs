@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use weir_app::config::Config;
+use weir_console::admin::lockouts::LockoutList;
+
 use super::connection::{OperatorCommand, RequiredParts, operate, path};
 use super::table::TextTable;
-use crate::admin::lockouts::LockoutList;
-use crate::config::Config;
 
 #[derive(clap::Subcommand)]
 pub(super) enum LockoutCommand {

@@ -4,11 +4,12 @@ use anyhow::{Context, anyhow};
 use http::Method;
 use serde_json::json;
 
+use weir_app::config::Config;
+use weir_tools::remote::routes::PinnedToolList;
+use weir_tools::remote::store::PinnedTool;
+
 use super::connection::{GatewayAnswer, OfflineArgument, RequiredParts, operate, path};
 use super::table::TextTable;
-use crate::config::Config;
-use crate::tools::remote::routes::PinnedToolList;
-use crate::tools::remote::store::PinnedTool;
 
 #[derive(clap::Args)]
 pub(super) struct McpArguments {

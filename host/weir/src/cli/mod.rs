@@ -34,11 +34,11 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use weir_app::config::Config;
 use weir_plugins::bundled::Bundle;
 use weir_telemetry as telemetry;
 
 use self::connection::OperatorCommand;
-use crate::config::Config;
 use weir_sandbox::compiler;
 use weir_upstream::file_reader;
 

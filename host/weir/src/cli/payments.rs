@@ -2,10 +2,11 @@
 
 use serde_json::json;
 
+use weir_accounts::payments::admin::{PaymentEventItem, PaymentEventList};
+use weir_app::config::Config;
+
 use super::connection::{GatewayAnswer, OperatorCommand, RequiredParts, operate, path};
 use super::table::{TextTable, optional};
-use crate::config::Config;
-use crate::payments::admin::{PaymentEventItem, PaymentEventList};
 
 #[derive(clap::Subcommand)]
 pub(super) enum PaymentsCommand {

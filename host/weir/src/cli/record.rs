@@ -7,8 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::{Value, json};
+use weir_app::config::Config;
 use weir_author::input::slot_name;
 use weir_author::recording::RecordedResponse;
+use weir_inference::recordings::routes::{ExchangeList, RecordingItem, RecordingList};
 use weir_upstream::recorded::{RecordedAnswer, RecordedExchange};
 
 use super::connection::{
@@ -16,8 +18,6 @@ use super::connection::{
 };
 use super::plugin::span;
 use super::table::TextTable;
-use crate::config::Config;
-use crate::recordings::routes::{ExchangeList, RecordingItem, RecordingList};
 
 #[derive(clap::Args)]
 pub(super) struct RecordArguments {

@@ -17,21 +17,21 @@ use tokio_util::sync::CancellationToken;
 
 use super::development;
 use super::output::program;
-use crate::app::App;
-use crate::config::Config;
+use weir_app::App;
+use weir_app::config::Config;
+use weir_console::admin::users;
+use weir_identity::DEVELOPMENT_USER;
+use weir_inference::plugins::{PluginParts, watch};
 use weir_ledger::{AccountId, Plan};
 use weir_plugins::progress::CompileProgress;
 use weir_request::listen_address::ListenAddress;
 use weir_storage::database;
+use weir_swarms::swarm;
+use weir_swarms::swarm::executor::Executor;
 
-use crate::admin::users;
 use crate::cli::bundle::bundle;
 use crate::cli::user_folder::shared_code;
-use crate::identity::{self, DEVELOPMENT_USER};
-use crate::plugins::{PluginParts, watch};
 use crate::server::{self, AdminSocket, Listeners, descriptors, starting};
-use crate::swarm;
-use crate::swarm::executor::Executor;
 
 /// Settings that a running gateway reloads.
 const TAKEN_UP: [&str; 10] = [
@@ -273,7 +273,7 @@ async fn take_up(app: &App, file: Option<&Path>, started_with: &Dict) -> anyhow:
 
 /// Prints a working example request, with a key that is the same in every run.
 async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
-    let key = identity::development_key(&app.identity, DEVELOPMENT_USER)
+    let key = weir_identity::development_key(&app.identity, DEVELOPMENT_USER)
         .await
         .context("making a key for development mode")?;
     // Development users pay nothing, and only paid plans have swarms.

@@ -3,9 +3,9 @@
 use anyhow::{Context, ensure};
 
 use super::connection::no_gateway;
-use crate::config::Config;
-use crate::identity::dev_issuer::{DevAudience, DevIssuer, LIFETIME_SECONDS, SERVICE_EMAIL};
-use crate::identity::store;
+use weir_app::config::Config;
+use weir_identity::dev_issuer::{DevAudience, DevIssuer, LIFETIME_SECONDS, SERVICE_EMAIL};
+use weir_identity::store;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::Timeouts;

@@ -3,19 +3,19 @@
 use anyhow::{Context, anyhow, bail};
 use http::Method;
 use serde_json::{Value, json};
+use weir_accounts::billing::budgets::BudgetItem;
+use weir_app::config::Config;
+use weir_app::privacy::Erasure;
+use weir_console::admin::users::{
+    BudgetChange, CreditAdjustment, CreditGift, PlanChange, SignedCredits, UserItem, UserList,
+};
+use weir_identity::dev_issuer::{DevAudience, DevIssuer};
 use weir_ledger::{Budget, BudgetWindow, ChangeDirection, Credits, Plan, Pool};
 
 use super::connection::{
     AdminConnection, GatewayAnswer, OperatorCommand, RequiredParts, operate, path,
 };
 use super::table::{TextTable, optional};
-use crate::admin::users::{
-    BudgetChange, CreditAdjustment, CreditGift, PlanChange, SignedCredits, UserItem, UserList,
-};
-use crate::billing::budgets::BudgetItem;
-use crate::config::Config;
-use crate::identity::dev_issuer::{DevAudience, DevIssuer};
-use crate::privacy::Erasure;
 
 #[derive(clap::Subcommand)]
 pub(super) enum UserCommand {

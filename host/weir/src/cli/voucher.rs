@@ -1,6 +1,10 @@
 //! `weir voucher`: codes that users redeem for credits.
 
 use anyhow::anyhow;
+use weir_accounts::vouchers;
+use weir_accounts::vouchers::admin::{CreatedVoucher, DAYS, VoucherList, VoucherRequest};
+use weir_app::config::Config;
+use weir_identity::pepper::Peppers;
 use weir_ledger::Credits;
 use weir_request::audit::Actor;
 use weir_storage::database::DatabaseClock;
@@ -9,10 +13,6 @@ use super::connection::{
     AdminConnection, GatewayAnswer, OperatorCommand, RequiredParts, operate, path,
 };
 use super::table::TextTable;
-use crate::config::Config;
-use crate::identity::pepper::Peppers;
-use crate::vouchers;
-use crate::vouchers::admin::{CreatedVoucher, DAYS, VoucherList, VoucherRequest};
 
 #[derive(clap::Subcommand)]
 pub(super) enum VoucherCommand {

@@ -18,6 +18,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
+use weir_app::App;
+use weir_app::tls;
+
 use super::connection_closer::ConnectionCloser;
 use super::connection_resources::ConnectionResources;
 use super::connection_slots::ConnectionSlots;
@@ -28,8 +31,6 @@ use super::http2::{self, Http2Limits, PREFACE};
 use super::prefixed_stream::PrefixedStream;
 use super::proxy_header::ProxyHeader;
 use super::write_window::WriteWindow;
-use crate::app::App;
-use crate::tls;
 
 /// Connections that get an error response because of too many connections. weir closes further ones without a response.
 const REFUSALS_AT_ONCE: usize = 64;

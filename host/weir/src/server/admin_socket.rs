@@ -26,10 +26,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{UnixListener, UnixSocket};
 use tokio::sync::Semaphore;
 use tower_service::Service;
+use weir_identity::admin::LocalPeer;
 use weir_storage::file_lock::FileLock;
 
 use super::connection_closer::ConnectionCloser;
-use crate::identity::admin::LocalPeer;
 
 /// Concurrent connections; more wait in the kernel's queue, which has as many places.
 const CONNECTIONS: u16 = 64;

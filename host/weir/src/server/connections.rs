@@ -19,8 +19,8 @@ use hyper::body::Incoming;
 use ipnet::IpNet;
 use tokio::time::Instant;
 
-use crate::identity::client_address::ClientAddress;
 use weir_errors::{ApiError, ErrorCode};
+use weir_identity::client_address::ClientAddress;
 
 /// Time that a new client has for its first bytes before it counts as silent.
 const GRACE: Duration = Duration::from_secs(1);

@@ -18,12 +18,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tower_service::Service;
 
+use weir_app::request_layer::{EarlyRejection, Peer};
+
 use super::bodies::{self, RequestBody, TrackedBody};
 use super::connection_closer::ConnectionCloser;
 use super::connection_resources::ConnectionResources;
 use super::framing::HEAD_BYTES;
 use super::gate::{RequestGate, Waits};
-use crate::request_layer::{EarlyRejection, Peer};
 
 /// Serves requests on a stream until either side closes it. `read` was already read from the stream. `until` is the
 /// deadline of the first head.

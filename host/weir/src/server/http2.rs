@@ -30,6 +30,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
+use weir_app::request_layer::{EarlyRejection, Peer};
 use weir_errors::ApiError;
 
 use super::connection_closer::ConnectionCloser;
@@ -39,7 +40,6 @@ use super::connections::{StreamShare, too_many};
 use super::framing::{HEAD_BYTES, MAX_HEADERS, malformed, too_large};
 use super::gate::Waits;
 use super::write_window::WriteProgress;
-use crate::request_layer::{EarlyRejection, Peer};
 
 /// The first bytes of a client that uses HTTP/2 with prior knowledge.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

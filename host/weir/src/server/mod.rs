@@ -29,13 +29,13 @@ use tokio::net::TcpListener;
 use self::accept::{ListenerProtocols, accept};
 pub use self::admin_socket::AdminSocket;
 use self::connection_closer::ConnectionCloser;
-use crate::app::App;
 use crate::router;
-use crate::swarm::executor::Executor;
-use crate::tasks::{TaskParts, timer};
-use crate::tls::Tls;
-use crate::vouchers::{self, VoucherParts};
+use weir_accounts::vouchers::{self, VoucherParts};
+use weir_app::App;
+use weir_app::tls::Tls;
 use weir_payments::{auto_top_up, budget_alerts, inbox, notices};
+use weir_swarms::swarm::executor::Executor;
+use weir_swarms::tasks::{TaskParts, timer};
 
 /// Time that the ledger has to write its queue.
 const LEDGER_STOP: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ pub struct Listeners {
 /// Serves until `stop` completes. Readiness then fails, but the gateway accepts connections for
 /// `limits.drain_delay_ms`, because load balancers check only every few seconds. Then it drains: it accepts no
 /// connections, and running requests finish. After `limits.shutdown_ms` the remaining requests are cancelled.
-/// [`App::shutdown`](crate::app::AppState::shutdown) cuts both phases short.
+/// [`App::shutdown`](weir_app::AppState::shutdown) cuts both phases short.
 pub async fn serve(
     app: App,
     listeners: Listeners,

@@ -19,13 +19,12 @@ use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use weir_app::config::Config;
+use weir_app::tls::Tls;
 use weir_errors::{ApiError, ErrorCode};
 use weir_plugins::progress::CompileProgress;
 use weir_request::context::REQUEST_ID;
 use weir_storage::ids;
-
-use crate::config::Config;
-use crate::tls::Tls;
 
 /// Concurrent connections; more wait in the kernel's queue.
 const CONNECTIONS: usize = 64;

@@ -25,6 +25,7 @@ pub(crate) fn commit(fault: &Fault) {
         Fault::OutOfBounds => read_out_of_bounds(),
         Fault::Panic => panic!("panicked\r\n\u{1b}[31mERROR forged line"),
         Fault::Sleep { milliseconds } => std::thread::sleep(Duration::from_millis(*milliseconds)),
+        #[expect(clippy::disallowed_methods, reason = "the fault of this guest")]
         Fault::Exit { code } => std::process::exit(*code),
         Fault::FloodLog { lines, text } => flood_log(*lines, text),
         Fault::Print { lines, text } => print(*lines, text),

@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use figment::value::{Dict, Value};
-use weir_storage::clock::Clock;
-
-use crate::catalog::import::difference::{
+use weir_app::config::Config;
+use weir_importing::prices::difference::{
     self, ChangedModel, FieldChange, ImportDifference, ImportScope, NewModel,
 };
-use crate::catalog::import::offer::Offer;
-use crate::catalog::import::{self, PriceFile, section};
-use crate::config::Config;
+use weir_importing::prices::offer::Offer;
+use weir_importing::prices::{self, PriceFile, section};
+use weir_storage::clock::Clock;
 
 #[derive(clap::Args)]
 pub(in crate::cli) struct ImportArguments {
@@ -41,7 +40,7 @@ pub(super) fn run(
     let shown = arguments.file.display();
     let text = fs::read_to_string(&arguments.file).with_context(|| shown.to_string())?;
     let PriceFile { format, offers } =
-        import::read(&text).map_err(|error| anyhow!("{shown} {error}"))?;
+        prices::read(&text).map_err(|error| anyhow!("{shown} {error}"))?;
     let scope = ImportScope {
         vendors: vendors(config, &offers, &arguments.provider)?,
         models: arguments.model.clone(),

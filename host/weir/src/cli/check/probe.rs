@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::ensure;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
+use weir_app::PreparedParts;
+use weir_app::config::Config;
+use weir_catalog::Catalog;
 use weir_outgoing::{self as outgoing, Client};
 
-use crate::app::PreparedParts;
-use crate::catalog::Catalog;
-use crate::config::Config;
 use weir_payments::settings::ProcessorName;
 use weir_payments::stripe::{Stripe, StripeTimeouts};
 use weir_storage::{Cache, Database};

@@ -9,9 +9,9 @@ use std::path::Path;
 use figment::value::{Dict, Value};
 use url::{Host, Url};
 
-use crate::app::PreparedParts;
-use crate::catalog::{Catalog, OmittedProvider};
-use crate::config::Config;
+use weir_app::PreparedParts;
+use weir_app::config::Config;
+use weir_catalog::{Catalog, OmittedProvider};
 
 /// Returns the problems; each sentence names the setting and the remedy. `sources` is the configuration as written.
 pub(super) fn findings(config: &Config, prepared: &PreparedParts, sources: &Dict) -> Vec<String> {

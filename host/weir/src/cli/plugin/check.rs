@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
+use weir_app::config::Config;
 use weir_author::check::{CheckRequest, check};
 use weir_author::report::{CheckReport, CheckResult};
 
 use super::input::{PluginArguments, loader};
 use crate::cli::bundle::bundle;
 use crate::cli::table::TextTable;
-use crate::config::Config;
 
 #[derive(clap::Args)]
 pub(in crate::cli) struct CheckPluginArguments {

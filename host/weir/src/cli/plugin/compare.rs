@@ -6,15 +6,15 @@ use anyhow::bail;
 use figment::Figment;
 use figment::providers::{Format as _, Toml};
 use serde_json::json;
+use weir_app::config::Config;
 use weir_author::compare::{ComparedRecording, Comparison, VersionDifference};
+use weir_catalog::config::PriceConfig;
 use weir_ledger::price::Price;
 use weir_sandbox::printable;
 
 use super::input::{PluginArguments, loader};
-use crate::catalog::config::PriceConfig;
 use crate::cli::bundle::bundle;
 use crate::cli::table::TextTable;
-use crate::config::Config;
 
 /// Characters of a value in a table, and how many of them come before the difference.
 const SHOWN: usize = 60;

@@ -1,11 +1,11 @@
 //! Arguments that several commands of plugin authors share, and their loader.
 
+use weir_app::config::Config;
 use weir_author::input::PluginInput;
 use weir_author::loading::{self, CodeCachePaths};
 use weir_plugins::Loader;
 
 use crate::cli::user_folder::user_folder;
-use crate::config::Config;
 
 /// The facts that a plugin gets beside its request.
 #[derive(clap::Args)]

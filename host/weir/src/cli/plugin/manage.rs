@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use jiff::SignedDuration;
 use semver::Version;
+use weir_app::config::Config;
 use weir_author::input::{read_component, slot_name};
 use weir_author::registry;
 use weir_author::signing::find_signature;
@@ -20,7 +21,6 @@ use weir_plugins::signature::Signature;
 use super::upload::upload;
 use crate::cli::connection::{AdminConnection, GatewayAnswer, RemoteArguments};
 use crate::cli::table::{TextTable, optional};
-use crate::config::Config;
 
 /// Digits of a digest in tables. Arguments may have fewer digits, if they name only one digest.
 const SHOWN_DIGITS: usize = 12;

@@ -3,6 +3,8 @@
 //! Each command of an author calls one function of [`weir_author`] and prints the result. The commands of operators
 //! ([`manage`], [`upload`]) stay here, because they use the connection of the command line to a gateway.
 
+use weir_app::config::Config;
+
 mod build;
 mod check;
 mod compare;
@@ -15,8 +17,6 @@ mod try_plugin;
 mod upload;
 
 pub(super) use manage::span;
-
-use crate::config::Config;
 
 #[derive(clap::Subcommand)]
 pub(super) enum PluginCommand {

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use weir_app::config::Config;
 use weir_author::input::slot_name;
 use weir_author::registry::{ArtifactReference, PushRequest};
 
 use super::input::loader;
-use crate::config::Config;
 
 #[derive(clap::Args)]
 pub(in crate::cli) struct Push {

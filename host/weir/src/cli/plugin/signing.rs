@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use weir_app::config::Config;
 use weir_author::input::slot_name;
 use weir_author::signing::{self, AcceptedSigner};
 use weir_plugins::signature::PublisherKey;
 
 use super::input::loader;
-use crate::config::Config;
 
 #[derive(clap::Args)]
 pub(in crate::cli) struct Keygen {

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::ensure;
+use weir_app::config::Config;
 use weir_author::try_plugin::{RecordTarget, TryRequest, try_plugin};
 use weir_upstream::client;
 
 use super::input::{PluginArguments, loader};
 use crate::cli::output;
-use crate::config::Config;
 
 #[derive(clap::Args)]
 pub(in crate::cli) struct TryPluginArguments {

@@ -7,10 +7,10 @@ use http::{HeaderMap, Method};
 use reqwest::Body;
 use serde::de::DeserializeOwned;
 use weir_author::transfer::{CountedBody, TransferWords, with_progress};
+use weir_inference::plugins::routes::SIGNATURE_HEADER;
 use weir_plugins::signature::Signature;
 
 use crate::cli::connection::{AdminConnection, GatewayAnswer};
-use crate::plugins::routes::SIGNATURE_HEADER;
 
 /// Puts a component at a path of a gateway, and shows the progress.
 pub(super) async fn upload<T: DeserializeOwned>(

@@ -7,12 +7,11 @@ use http::header::CONTENT_TYPE;
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
 use url::Url;
+use weir_app::config::Config;
 use weir_outgoing::{self as outgoing, Client};
 
 use super::arguments::SwarmGateway;
 use crate::cli::connection::{AdminConnection, default_url, no_gateway, refusal};
-use crate::config::Config;
-use crate::identity;
 use weir_storage::secrets::Secret;
 
 /// Connect timeout.
@@ -117,7 +116,7 @@ async fn own_gateway(config: &Config, url: Option<String>) -> anyhow::Result<(St
             "the gateway on this machine is at {own}, and its key is valid only there: for {url}, name a key with --key-file"
         );
     }
-    let key = identity::own_development_key(&config.data_dir)?;
+    let key = weir_identity::own_development_key(&config.data_dir)?;
     Ok((own, Secret::new(key.expose().to_owned())))
 }
 

@@ -15,11 +15,12 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 pub(super) use self::arguments::SwarmArguments;
+use weir_app::config::Config;
+
 use self::arguments::SwarmCommand;
 use self::client::SwarmClient;
 use super::connection::path;
 use super::table::TextTable;
-use crate::config::Config;
 
 pub(super) async fn run(config: Config, arguments: SwarmArguments) -> anyhow::Result<()> {
     if arguments.gateway.operator {

@@ -3,12 +3,13 @@
 use anyhow::bail;
 use serde_json::json;
 
+use weir_app::config::Config;
+use weir_swarms::swarm::admin::{SwarmOutline, SwarmOutlineList};
+
 use super::arguments::SwarmCommand;
 use super::terminal;
 use crate::cli::connection::{GatewayAnswer, OfflineArgument, RequiredParts, operate, path};
 use crate::cli::table::{TextTable, optional};
-use crate::config::Config;
-use crate::swarm::admin::{SwarmOutline, SwarmOutlineList};
 
 pub(super) async fn run(
     config: &Config,

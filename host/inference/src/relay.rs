@@ -1,0 +1,972 @@
+//! The path of a response from an exchange to its client: checks the order of events, writes the client's dialect,
+//! applies backpressure, and handles disconnects.
+//!
+//! The exchange runs in a separate task, which outlives the client's connection. A channel leads to the client: one
+//! message for a plain response, pieces for a stream. A closed channel means that the client has disconnected. weir
+//! then reads and discards the response, so that the upstream's usage can still arrive: a stream for a while, any other
+//! response to its end, because its provider goes on and bills.
+//!
+//! **Invariant:** every wait goes through [`Relay::within`], or has the same bounds: the request's deadline, the drain
+//! time, and shutdown. **Invariant:** the connection of an incomplete stream breaks, so a client never mistakes it for
+//! a complete response.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use weir_dialects::{AnswerHead, AnswerStream, BilledUsage, Dialect, MessageOrigin, PlainResponse};
+use weir_errors::ApiError;
+use weir_request::content_log::ResponseContent;
+use weir_request::context::RequestContext;
+use weir_request::failed_requests::TEXT_BYTES;
+use weir_upstream::error::{ExchangeError, Phase};
+use weir_upstream::media::MediaPieces;
+use weir_upstream::sequence::{OutOfOrder, Sequence};
+
+use super::filters::AnswerScreen;
+use super::idempotency::StoredAnswer;
+use super::meter::{LimitReached, Meter};
+use super::reply::{Reply, ResponseStart, StreamPiece, StreamReply};
+use super::response_cache::ResponseRecorder;
+use super::spans;
+use crate::deltas::DeltaPublisher;
+use crate::sessions::SessionTurn;
+use weir_ledger::idempotency::ClaimedKey;
+use weir_sandbox::adapter::bindings::chat::{Event, FinishReason};
+use weir_sandbox::{Digest, printable};
+
+/// The maximum unread pieces of a stream. A piece is the output of one adapter call: some hundred KiB, which every
+/// concurrent request's client may leave unread.
+const WAITING_PIECES: usize = 1;
+
+/// The maximum number of ignored names in a response, and the maximum bytes of each: a guest provides them.
+const MAX_IGNORED: usize = 32;
+const MAX_IGNORED_BYTES: usize = 64;
+
+/// The time for which a failure waits for the client to read earlier pieces.
+const FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The bounds of a request, on any upstream.
+#[derive(Debug, Clone)]
+pub struct RequestBounds {
+    /// The deadline, retries and fallbacks included.
+    pub deadline: Instant,
+    /// The drain time of a stream after the client disconnected; the rest of the deadline if there is none.
+    pub drain: Option<Duration>,
+    /// The token for the end of the shutdown's grace period.
+    pub shutdown: CancellationToken,
+    /// The maximum tokens of the response.
+    pub output_limit: u32,
+    /// The model's maximum of input and output tokens.
+    pub context_window: u32,
+    /// The maximum images of the response, if the request has a number of images.
+    pub most_images: Option<u32>,
+    /// Whether a response without an image or a recording is an error.
+    pub wants_media: bool,
+    /// Whether the response must be JSON, and a part of it is useless.
+    pub wants_json: bool,
+}
+
+/// The delivery of a response to its client.
+pub struct Relay {
+    sequence: Sequence,
+    media: MediaPieces,
+    meter: Meter,
+    /// The field follows the meter, so that it is dropped later: a key ends after its hold.
+    key: Option<ClaimedKey>,
+    /// The session of the request.
+    session: Option<SessionTurn>,
+    /// The publisher of the model's output, besides the client.
+    publisher: Option<DeltaPublisher>,
+    /// The filters of the response, before all of its receivers.
+    screen: Option<AnswerScreen>,
+    /// The recorder of the response before its filters, for the cache.
+    recorder: Option<Box<ResponseRecorder>>,
+    /// The response behind its filters, if its content is stored.
+    content: Option<Box<ResponseLog>>,
+    /// Whether weir sent the request to an upstream, which may charge from then on.
+    asked: bool,
+    /// Whether the upstream streams its response in this attempt.
+    upstream_streams: bool,
+    /// The HTTP status of the attempt's latest response.
+    status: Option<StatusCode>,
+    /// The beginning of the attempt's response with an error status.
+    refusal: Vec<u8>,
+    /// Advisory fields that the upstream does not receive.
+    ignored: Vec<String>,
+    dialect: Dialect,
+    /// The position of each of the request's messages in the client's body.
+    origins: Vec<MessageOrigin>,
+    client: Client,
+    hung_up_at: Option<Instant>,
+    /// The time of the attempt's first data, if it is a stream.
+    streamed_at: Option<Instant>,
+    /// The attempt's total wait for the client to read.
+    kept_waiting: Duration,
+    bounds: RequestBounds,
+    stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    timer: Timer,
+    context: RequestContext,
+    /// The request's resources, such as its permit.
+    held: Option<Box<dyn Send>>,
+}
+
+/// The content of a response under construction. Its end, of any kind, passes it to the context.
+struct ResponseLog {
+    content: ResponseContent,
+    context: RequestContext,
+}
+
+impl Drop for ResponseLog {
+    fn drop(&mut self) {
+        let content = std::mem::take(&mut self.content);
+        self.context.log_response(content.finish());
+    }
+}
+
+enum Client {
+    Plain {
+        answer: PlainResponse,
+        reply: oneshot::Sender<Result<ResponseStart, ApiError>>,
+    },
+    Stream {
+        chunks: AnswerStream,
+        /// Present until the first piece: the status line waits for the start of the response.
+        begun: Option<oneshot::Sender<Result<ResponseStart, ApiError>>>,
+        pieces: mpsc::Sender<StreamPiece>,
+        /// The channel is closed when the response is dropped. The pieces' own channel signals that only to a future,
+        /// which each wait would have to create anew.
+        gone: oneshot::Sender<Infallible>,
+    },
+}
+
+impl Relay {
+    /// Returns the relay of a plain response in this dialect.
+    pub(super) fn plain(
+        dialect: Dialect,
+        head: AnswerHead,
+        meter: Meter,
+        bounds: RequestBounds,
+        context: RequestContext,
+    ) -> (Self, Reply) {
+        let (reply, begun) = oneshot::channel();
+        let content_type = dialect.plain_type();
+        let client = Client::Plain {
+            answer: dialect.whole_answer(head),
+            reply,
+        };
+        (
+            Self::new(dialect, client, meter, bounds, context),
+            Reply::Whole(begun, content_type),
+        )
+    }
+
+    /// Returns the relay of a stream.
+    pub(super) fn stream(
+        dialect: Dialect,
+        head: AnswerHead,
+        meter: Meter,
+        bounds: RequestBounds,
+        context: RequestContext,
+    ) -> (Self, Reply) {
+        let (begun_sender, begun) = oneshot::channel();
+        let (sender, pieces) = mpsc::channel(WAITING_PIECES);
+        let (gone, here) = oneshot::channel();
+        let client = Client::Stream {
+            chunks: dialect.answer_stream(head.clone()),
+            begun: Some(begun_sender),
+            pieces: sender,
+            gone,
+        };
+        let stream = StreamReply {
+            begun,
+            pieces,
+            here,
+            dialect: dialect.clone(),
+            head,
+        };
+        (
+            Self::new(dialect, client, meter, bounds, context),
+            Reply::Stream(stream),
+        )
+    }
+
+    fn new(
+        dialect: Dialect,
+        client: Client,
+        meter: Meter,
+        bounds: RequestBounds,
+        context: RequestContext,
+    ) -> Self {
+        let content = context.logs_content().then(|| {
+            Box::new(ResponseLog {
+                content: ResponseContent::default(),
+                context: context.clone(),
+            })
+        });
+        Self {
+            sequence: sequence(&bounds, &dialect),
+            media: MediaPieces::default(),
+            meter,
+            key: None,
+            session: None,
+            publisher: None,
+            screen: None,
+            recorder: None,
+            content,
+            asked: false,
+            upstream_streams: true,
+            status: None,
+            refusal: Vec::new(),
+            ignored: Vec::new(),
+            dialect,
+            origins: Vec::new(),
+            client,
+            hung_up_at: None,
+            streamed_at: None,
+            kept_waiting: Duration::ZERO,
+            bounds,
+            stopping: None,
+            timer: Timer::default(),
+            context,
+            held: None,
+        }
+    }
+
+    /// Holds resources until the client learns the end of the request.
+    pub fn occupy(&mut self, held: impl Send + 'static) {
+        self.held = Some(Box::new(held));
+    }
+
+    /// Sets the position of each message in the client's body, for errors about messages.
+    pub fn place_messages(&mut self, origins: Vec<MessageOrigin>) {
+        self.origins = origins;
+    }
+
+    /// Whether the client wants a stream.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.client, Client::Stream { .. })
+    }
+
+    /// The meter of the request.
+    pub fn meter(&mut self) -> &mut Meter {
+        &mut self.meter
+    }
+
+    /// Ends the request's key together with the request.
+    pub fn keep(&mut self, key: ClaimedKey) {
+        self.key = Some(key);
+    }
+
+    /// Appends the request and its response to a session after the charge.
+    pub fn go_on_with(&mut self, session: SessionTurn) {
+        self.session = Some(session);
+    }
+
+    /// Publishes the model's output as it arrives, besides the client.
+    pub fn publish_deltas(&mut self, publisher: DeltaPublisher) {
+        self.publisher = Some(publisher);
+    }
+
+    /// Sets the filters of the response.
+    pub fn screen(&mut self, screen: Option<AnswerScreen>) {
+        self.screen = screen;
+    }
+
+    /// Stores the response for equal requests.
+    pub fn record(&mut self, recorder: Option<Box<ResponseRecorder>>) {
+        self.recorder = recorder;
+    }
+
+    /// Records advisory fields that the upstream does not receive, by the adapter's names. The response's headers list
+    /// them.
+    pub fn ignore(&mut self, names: &[String]) {
+        let fit = |name: &&String| {
+            (1..=MAX_IGNORED_BYTES).contains(&name.len())
+                && name
+                    .bytes()
+                    .all(|byte| byte.is_ascii_graphic() && byte != b',')
+        };
+        self.ignored = names
+            .iter()
+            .filter(fit)
+            .take(MAX_IGNORED)
+            .map(|name| self.dialect.field(name).into_owned())
+            .collect();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.ignore(&self.ignored);
+        }
+    }
+
+    /// Begins an attempt on a provider with a component; the provider has this name of the model.
+    pub fn begin_attempt(
+        &mut self,
+        provider: &str,
+        model: &str,
+        adapter: Digest,
+        credential: Option<u32>,
+    ) {
+        self.status = None;
+        self.refusal.clear();
+        self.context.note_attempt(provider, adapter, credential);
+        self.meter.count_attempt();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.begin_attempt(provider, model);
+        }
+        self.answered_by(provider);
+    }
+
+    /// Sets whether the upstream streams its response in this attempt.
+    pub fn expect_stream(&mut self, upstream_streams: bool) {
+        self.upstream_streams = upstream_streams;
+    }
+
+    /// Begins a response from the cache that a provider made, without these fields.
+    pub fn begin_cached(&mut self, provider: &str, ignored: Vec<String>) {
+        self.context.note_provider(provider);
+        self.ignored = ignored;
+        self.answered_by(provider);
+    }
+
+    fn answered_by(&mut self, provider: &str) {
+        if let Some(session) = &mut self.session {
+            session.answered_by(provider);
+        }
+        match &mut self.client {
+            Client::Plain { answer, .. } => answer.answered_by(provider),
+            Client::Stream { chunks, .. } => chunks.answered_by(provider),
+        }
+    }
+
+    /// The context of the request.
+    pub fn context(&self) -> &RequestContext {
+        &self.context
+    }
+
+    /// Records that weir sends the request to an upstream.
+    pub fn ask(&mut self) {
+        self.asked = true;
+    }
+
+    /// Whether weir sent the request in this attempt.
+    pub fn was_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// Records the HTTP status of the upstream's response.
+    pub fn note_status(&mut self, status: StatusCode) {
+        self.status = Some(status);
+    }
+
+    /// Keeps the beginning of an upstream's response with an error status, for operators.
+    pub fn note_refusal(&mut self, bytes: &[u8]) {
+        let left = TEXT_BYTES.saturating_sub(self.refusal.len());
+        self.refusal
+            .extend_from_slice(&bytes[..bytes.len().min(left)]);
+    }
+
+    /// Records the failure of the current attempt.
+    pub fn note_attempt_failure(&self, error: &ExchangeError) {
+        let text = match error {
+            _ if !self.refusal.is_empty() => String::from_utf8_lossy(&self.refusal),
+            ExchangeError::Failure(failure) => (&*failure.text).into(),
+            _ => "".into(),
+        };
+        let text = (!text.is_empty()).then(|| printable(&text, TEXT_BYTES));
+        self.context
+            .note_attempt_failure(self.status, error.kind(), text);
+    }
+
+    /// The HTTP status of the attempt's latest response.
+    pub fn status(&self) -> Option<StatusCode> {
+        self.status
+    }
+
+    /// Whether the client pays for a failed request: it received a part of the response, or disconnected while the
+    /// upstream was at work.
+    fn is_owed(&self, error: &ExchangeError) -> bool {
+        let delivered = self.is_stream() && self.sequence.any_output();
+        let was_at_work = error.is_cut_off() && (self.asked || self.sequence.any_output());
+        delivered || was_at_work && self.is_hung_up()
+    }
+
+    /// Whether the client pays the whole hold of a failed request: the gateway stops while a provider works on a response
+    /// that the client no longer awaits, and whose usage nobody will learn.
+    fn is_owed_whole(&self, error: &ExchangeError) -> bool {
+        let is_accepted = self.asked && self.status.is_none_or(|status| status.is_success());
+        matches!(error, ExchangeError::ShuttingDown)
+            && is_accepted
+            && !self.upstream_streams
+            && self.is_hung_up()
+    }
+
+    /// Whether the upstream may charge for a failed request: it responded in part, or weir ended the attempt.
+    fn has_cost(&self, error: &ExchangeError) -> bool {
+        self.asked && (self.sequence.any_output() || error.is_cut_off())
+    }
+
+    /// Whether the client received anything; if so, weir does not retry.
+    pub fn has_begun(&self) -> bool {
+        let told = matches!(self.client, Client::Stream { begun: None, .. });
+        told || self.sequence.any_output()
+    }
+
+    /// Books the cost of an attempt that weir ended and the client does not pay.
+    pub fn write_off(&mut self) {
+        self.meter.write_off(&self.sequence);
+    }
+
+    /// The time of the attempt's first data, if it is a stream.
+    pub fn streamed_at(&self) -> Option<Instant> {
+        self.streamed_at
+    }
+
+    /// The attempt's total wait for the client to read.
+    pub fn kept_waiting(&self) -> Duration {
+        self.kept_waiting
+    }
+
+    /// The bytes of the model's output so far.
+    pub fn received_bytes(&self) -> u64 {
+        self.sequence.received().bytes
+    }
+
+    /// Whether any output has arrived.
+    pub fn any_output(&self) -> bool {
+        self.sequence.any_output()
+    }
+
+    /// Resets the relay after an attempt without output.
+    pub fn restart(&mut self) {
+        self.sequence = sequence(&self.bounds, &self.dialect);
+        self.media = MediaPieces::default();
+        self.ignored.clear();
+        self.streamed_at = None;
+        self.kept_waiting = Duration::ZERO;
+        self.asked = false;
+        if let Some(publisher) = &mut self.publisher {
+            publisher.restart();
+        }
+        if let Some(screen) = &mut self.screen {
+            screen.restart();
+        }
+        if let Some(log) = &mut self.content {
+            log.content = ResponseContent::default();
+        }
+        if let Client::Plain { answer, .. } = &mut self.client {
+            answer.clear();
+        }
+    }
+
+    /// Processes the next events. Waits while a stream's client does not read.
+    pub async fn events(&mut self, events: Vec<Event>) -> Result<(), ExchangeError> {
+        self.check()?;
+        self.take(events).await?;
+        if self.screen.as_ref().is_some_and(AnswerScreen::is_stopped) {
+            return Err(ExchangeError::Spent);
+        }
+        // An event with a finish reason ends the response already.
+        let is_delivered = self.is_stream() || self.publisher.is_some();
+        match self.meter.follow(&self.sequence, is_delivered) {
+            Err(LimitReached) if self.sequence.end().is_err() => Err(ExchangeError::Spent),
+            _ => Ok(()),
+        }
+    }
+
+    async fn take(&mut self, mut events: Vec<Event>) -> Result<(), ExchangeError> {
+        let images = self.sequence.images();
+        for event in &events {
+            self.sequence.follow(event)?;
+            if let Event::Started(started) = event {
+                spans::note_start(&self.context, started);
+            }
+        }
+        self.drop_surplus(&mut events, images);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.events(&events);
+        }
+        let events = match &mut self.screen {
+            Some(screen) => screen.events(events).await?,
+            None => events,
+        };
+        if let Some(log) = &mut self.content {
+            log.content.events(&events);
+        }
+        if let Some(session) = &mut self.session {
+            for event in &events {
+                session.event(event);
+            }
+        }
+        if self.streamed_at.is_none() && self.is_stream() && self.sequence.any_output() {
+            self.streamed_at = Some(Instant::now());
+        }
+        if let Some(publisher) = &mut self.publisher {
+            publisher.events(&events);
+        }
+        let events = match self.dialect.streams_media() {
+            true => events,
+            false => self.media.assemble(events),
+        };
+        match &mut self.client {
+            Client::Plain { answer, .. } => {
+                answer.push(events);
+                Ok(())
+            }
+            Client::Stream { chunks, .. } => {
+                let mut piece = Vec::new();
+                chunks.events(&events, &mut piece);
+                // The events are dropped first, because the client may take long to read.
+                drop(events);
+                self.send(piece).await
+            }
+        }
+    }
+
+    /// Drops images, and previews of them, beyond the requested number. `images` have come before these events.
+    fn drop_surplus(&mut self, events: &mut Vec<Event>, mut images: u32) {
+        let Some(most) = self.bounds.most_images else {
+            return;
+        };
+        if self.sequence.images() < most {
+            return;
+        }
+        let count = events.len();
+        events.retain(|event| match event {
+            Event::Media(media) => {
+                let is_requested = images < most;
+                images += u32::from(!media.is_preview);
+                is_requested
+            }
+            _ => true,
+        });
+        if events.len() < count {
+            self.meter.note_surplus();
+        }
+    }
+
+    /// Checks that the response is complete.
+    pub fn end(&mut self) -> Result<(), ExchangeError> {
+        if self.bounds.wants_media && self.sequence.media() == 0 {
+            return Err(OutOfOrder::NO_MEDIA.into());
+        }
+        self.sequence.end()?;
+        if let Client::Plain { answer, .. } = &self.client {
+            answer.check()?;
+            if answer.has_surplus() {
+                self.meter.note_surplus();
+            }
+        }
+        match &mut self.screen {
+            Some(screen) => screen.end(),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends a response that has reached its limits, as a response at its output limit ends. If a filter ended the
+    /// response, the filter has already written the end.
+    pub async fn stop(&mut self) -> Result<(), ExchangeError> {
+        if self.sequence.end().is_ok() {
+            return Ok(());
+        }
+        let ends = self.sequence.cut(FinishReason::Length);
+        self.take(ends).await
+    }
+
+    /// Ends a plain response at the request's deadline. Partial text ends as if it had reached the output limit; a
+    /// complete response stays unchanged.
+    ///
+    /// # Errors
+    ///
+    /// Returns the timeout error if the client cannot use the partial response.
+    pub async fn stop_at_deadline(&mut self) -> Result<(), ExchangeError> {
+        match self.is_stream() {
+            false if self.sequence.end().is_ok() => self.end(),
+            false if !self.bounds.wants_json && self.sequence.is_usable_text() => self.stop().await,
+            _ => Err(ExchangeError::TimedOut(Phase::Total)),
+        }
+    }
+
+    /// Charges for the response, then delivers the rest of it.
+    pub async fn finish(mut self) -> Result<(), ExchangeError> {
+        let (billed, kept) = match self.settle(true).await {
+            Ok(settled) => settled,
+            Err(error) => {
+                // Boxed, because it is rare, and would have a copy of the relay in every request's future.
+                Box::pin(self.finish_late(error)).await;
+                return Ok(());
+            }
+        };
+        // The session is stored before the client has the complete response, so that the next turn finds this one.
+        keep_turn(self.session.take()).await;
+        // The same holds for an equal request.
+        if let Some(recorder) = self.recorder.take()
+            && !self.screen.as_ref().is_some_and(AnswerScreen::is_stopped)
+        {
+            Box::pin(recorder.store(self.bounds.output_limit)).await;
+        }
+        let key = self.key.take();
+        self.held = None;
+        if self.is_stream() {
+            // The key ends now, because the client may take long to read.
+            end_key(key).await;
+            return self.finish_stream(&billed).await;
+        }
+        if let Client::Plain { answer, reply } = self.client {
+            let answer = kept.unwrap_or_else(|| StoredAnswer {
+                body: answer.into_body(&billed).into(),
+                ignored: self.ignored,
+            });
+            // A response with a note about a partial charge is complete only now.
+            if let Some(key) = key {
+                key.end(Some(answer.to_bytes())).await;
+            }
+            // The send fails if the client has disconnected, which is no error.
+            let _ = reply.send(Ok(ResponseStart {
+                body: answer.body,
+                replayed: false,
+                ignored: answer.ignored,
+            }));
+        }
+        Ok(())
+    }
+
+    /// Tells the client that the charge is late. After the charge, weir stores a plain response for its key, so that
+    /// the client gets it on a retry.
+    async fn finish_late(mut self, error: ApiError) {
+        match (self.key.take(), self.client) {
+            (Some(key), Client::Plain { answer, reply }) => {
+                let _ = reply.send(Err(error));
+                let billed = tokio::select! {
+                    billed = self.meter.settle_late() => billed,
+                    () = self.bounds.shutdown.cancelled() => None,
+                };
+                if billed.is_some() {
+                    keep_turn(self.session).await;
+                }
+                let answer = billed.map(|billed| StoredAnswer {
+                    body: answer.into_body(&billed).into(),
+                    ignored: self.ignored,
+                });
+                key.end(answer.map(|answer| answer.to_bytes())).await;
+            }
+            (key, client) => {
+                // The key ends with its settlement, independent of this request.
+                drop(key);
+                self.client = client;
+                self.tell(error).await;
+            }
+        }
+    }
+
+    /// Charges for the usage. The same commit ends the request's key, so that no client pays for a lost response. A
+    /// plain response is stored with the key, and returned. If the account could not pay everything, the key stays
+    /// open.
+    async fn settle(
+        &mut self,
+        is_whole: bool,
+    ) -> Result<(BilledUsage, Option<StoredAnswer>), ApiError> {
+        let _settling = self.context.trace_part("ledger.settle");
+        let mut kept = None;
+        let mut expected = None;
+        let settling = self.meter.settle(&self.sequence, |billed| {
+            expected = Some(billed.credits);
+            let key = self.key.as_ref()?;
+            if let (Client::Plain { answer, .. }, true) = (&self.client, is_whole) {
+                kept = Some(StoredAnswer {
+                    body: answer.clone().into_body(billed).into(),
+                    ignored: self.ignored.clone(),
+                });
+            }
+            let answer = kept.as_ref().map(StoredAnswer::to_bytes);
+            key.ending(answer.as_deref())
+        });
+        let billed = settling.await?;
+        self.context
+            .note_charge(billed.tokens, billed.quantity, billed.credits);
+        if expected != Some(billed.credits) {
+            return Ok((billed, None));
+        }
+        if let Some(key) = self.key.take() {
+            key.ended();
+        }
+        Ok((billed, kept))
+    }
+
+    async fn finish_stream(&mut self, billed: &BilledUsage) -> Result<(), ExchangeError> {
+        let mut piece = Vec::new();
+        if let Client::Stream { chunks, .. } = &mut self.client {
+            chunks.finish(billed, &mut piece);
+        }
+        self.send(piece).await?;
+        if let Client::Stream { pieces, .. } = &self.client {
+            end(pieces).await;
+        }
+        Ok(())
+    }
+
+    /// Ends a failed request: charges for the delivered part, or releases the hold, then tells the client.
+    pub async fn fail(mut self, mut error: ExchangeError) {
+        if let ExchangeError::Failure(failure) = &mut error {
+            for said in failure.param.iter_mut().chain([&mut failure.text]) {
+                if let Some(own) = self.dialect.of_message(said, &self.origins) {
+                    *said = own;
+                }
+            }
+        }
+        self.context.note_failure(&error);
+        if self.is_owed_whole(&error) {
+            self.meter.charge_hold();
+        }
+        if self.is_owed(&error) {
+            // The client gets the error even if the charge fails.
+            let _ = self.settle(false).await;
+            end_key(self.key.take()).await;
+        } else {
+            if self.has_cost(&error) {
+                self.write_off();
+            }
+            // The release also ends the key.
+            self.meter.release().await;
+        }
+        if matches!(error, ExchangeError::Abandoned) {
+            self.context.note_disconnect();
+        } else {
+            let mut error = ApiError::from(error);
+            if error.code() == "CONTEXT_LENGTH_EXCEEDED" {
+                error = error.with_detail("context_window", self.bounds.context_window);
+            }
+            self.tell(error).await;
+        }
+    }
+
+    /// Sends the stored response of an identical earlier request.
+    pub fn replay(mut self, answer: StoredAnswer) {
+        self.held = None;
+        if let Some(log) = &mut self.content {
+            log.content.replayed();
+        }
+        // Only plain responses are stored, so the identical request is plain, too.
+        if let Client::Plain { reply, .. } = self.client {
+            let _ = reply.send(Ok(ResponseStart {
+                body: answer.body,
+                replayed: true,
+                ignored: answer.ignored,
+            }));
+        }
+    }
+
+    /// Refuses the request before anything began.
+    pub async fn refuse(self, error: ApiError) {
+        self.tell(error).await;
+    }
+
+    /// Sends an error: as the response, or as the stream's last event.
+    async fn tell(mut self, error: ApiError) {
+        self.held = None;
+        match self.client {
+            Client::Plain { reply, .. }
+            | Client::Stream {
+                begun: Some(reply), ..
+            } => {
+                let _ = reply.send(Err(error));
+            }
+            Client::Stream {
+                mut chunks, pieces, ..
+            } => {
+                self.context.note_error(&error);
+                let mut piece = Vec::new();
+                chunks.error(&self.context.error_body(&error), &mut piece);
+                if piece.is_empty() {
+                    // The stream has no place for an error: the connection breaks.
+                    return;
+                }
+                // The deadline itself may have failed, so the send has its own short timeout.
+                let sent = tokio::time::timeout(FAILURE_TIMEOUT, async {
+                    if pieces.send(StreamPiece::Bytes(piece.into())).await.is_ok() {
+                        end(&pieces).await;
+                    }
+                });
+                let _ = sent.await;
+            }
+        }
+    }
+
+    /// Waits for `work` until `limit` or the first of the request's bounds.
+    pub async fn within<T>(
+        &mut self,
+        limit: Duration,
+        phase: Phase,
+        work: impl Future<Output = T>,
+    ) -> Result<T, ExchangeError> {
+        self.check()?;
+        let until = Instant::now().checked_add(limit);
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            // Finished work needs no timer.
+            if let Poll::Ready(output) = work.as_mut().poll(context) {
+                return Poll::Ready(Ok(output));
+            }
+            self.poll_over(until, phase, context).map(Err)
+        })
+        .await
+    }
+
+    /// Completes if a wait ends before its work: at the limit, or at a bound of the request.
+    fn poll_over(
+        &mut self,
+        until: Option<Instant>,
+        phase: Phase,
+        context: &mut Context<'_>,
+    ) -> Poll<ExchangeError> {
+        let shutdown = &self.bounds.shutdown;
+        let stopping = self
+            .stopping
+            .get_or_insert_with(|| Box::pin(shutdown.clone().cancelled_owned()));
+        if stopping.as_mut().poll(context).is_ready() {
+            return Poll::Ready(ExchangeError::ShuttingDown);
+        }
+        self.look_for_client(context);
+        // Without a client, nobody awaits a fallback: its provider bills a plain response, which is read to its end.
+        let is_fallback = phase == Phase::FirstByte && !self.upstream_streams;
+        let until = until.filter(|_| !is_fallback || self.hung_up_at.is_none());
+        let (at, error) = [
+            (until, ExchangeError::TimedOut(phase)),
+            (self.abandoned_at(), ExchangeError::Abandoned),
+        ]
+        .into_iter()
+        .filter_map(|(at, error)| Some((at?, error)))
+        .min_by_key(|(at, _)| *at)
+        .filter(|(at, _)| *at < self.bounds.deadline)
+        .unwrap_or((self.bounds.deadline, ExchangeError::TimedOut(Phase::Total)));
+        self.timer.poll_until(at, context).map(|()| error)
+    }
+
+    /// Checks the request's bounds, so that work that is always ready cannot evade them.
+    pub fn check(&self) -> Result<(), ExchangeError> {
+        let now = Instant::now();
+        if self.bounds.shutdown.is_cancelled() {
+            return Err(ExchangeError::ShuttingDown);
+        }
+        if now >= self.bounds.deadline {
+            return Err(ExchangeError::TimedOut(Phase::Total));
+        }
+        match self.abandoned_at() {
+            Some(at) if now >= at => Err(ExchangeError::Abandoned),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the client has disconnected.
+    pub fn is_hung_up(&self) -> bool {
+        self.hung_up_at.is_some()
+            || match &self.client {
+                Client::Plain { reply, .. } => reply.is_closed(),
+                Client::Stream { gone, .. } => gone.is_closed(),
+            }
+    }
+
+    /// Records a disconnect, or registers the task to be woken by one.
+    fn look_for_client(&mut self, context: &mut Context<'_>) {
+        if self.hung_up_at.is_some() {
+            return;
+        }
+        let gone = match &mut self.client {
+            Client::Plain { reply, .. } => reply.poll_closed(context),
+            Client::Stream { gone, .. } => gone.poll_closed(context),
+        };
+        if gone.is_ready() {
+            self.hung_up_at = Some(Instant::now());
+        }
+    }
+
+    /// The end of the drain time after a disconnect.
+    fn abandoned_at(&self) -> Option<Instant> {
+        // Before weir has asked an upstream, nobody bills the request.
+        let is_cut = self.upstream_streams || !self.asked;
+        let drain = self.bounds.drain.filter(|_| is_cut)?;
+        self.hung_up_at.map(|at| at + drain)
+    }
+
+    async fn send(&mut self, piece: Vec<u8>) -> Result<(), ExchangeError> {
+        let Client::Stream { begun, pieces, .. } = &mut self.client else {
+            return Ok(());
+        };
+        if piece.is_empty() || self.hung_up_at.is_some() {
+            return Ok(());
+        }
+        if let Some(begun) = begun.take() {
+            let _ = begun.send(Ok(ResponseStart {
+                ignored: std::mem::take(&mut self.ignored),
+                ..ResponseStart::default()
+            }));
+        }
+        let pieces = pieces.clone();
+        let sent = match pieces.try_send(StreamPiece::Bytes(piece.into())) {
+            Ok(()) => true,
+            Err(mpsc::error::TrySendError::Closed(_)) => false,
+            // The client is slower than the upstream.
+            Err(mpsc::error::TrySendError::Full(piece)) => {
+                let since = Instant::now();
+                let sending = pieces.send(piece);
+                let sent = self.within(Duration::MAX, Phase::Total, sending).await;
+                self.kept_waiting += since.elapsed();
+                sent?.is_ok()
+            }
+        };
+        if !sent && self.hung_up_at.is_none() {
+            self.hung_up_at = Some(Instant::now());
+        }
+        Ok(())
+    }
+}
+
+/// The timer of a request's waits. Each wait has another end, and most end early: the timer keeps its time until it
+/// fires, and only then moves to the current wait's end, so that a wait is cheap.
+#[derive(Default)]
+struct Timer(Option<Pin<Box<Sleep>>>);
+
+impl Timer {
+    fn poll_until(&mut self, at: Instant, context: &mut Context<'_>) -> Poll<()> {
+        let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if sleep.deadline() > at {
+            sleep.as_mut().reset(at);
+        }
+        loop {
+            std::task::ready!(sleep.as_mut().poll(context));
+            if sleep.deadline() >= at {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(at);
+        }
+    }
+}
+
+/// Returns the state of a response before its first event.
+fn sequence(bounds: &RequestBounds, dialect: &Dialect) -> Sequence {
+    Sequence::new(bounds.output_limit).with_streamed_media(dialect.streams_media())
+}
+
+async fn keep_turn(session: Option<SessionTurn>) {
+    if let Some(session) = session {
+        session.keep().await;
+    }
+}
+
+/// Ends a request's key without a response, before the client learns of the failure, so that a retry finds the key
+/// free.
+async fn end_key(key: Option<ClaimedKey>) {
+    if let Some(key) = key {
+        key.end(None).await;
+    }
+}
+
+/// Marks a stream as complete.
+async fn end(pieces: &mpsc::Sender<StreamPiece>) {
+    let _ = pieces.send(StreamPiece::End).await;
+}

@@ -1,0 +1,88 @@
+//! `POST /v1/embeddings`, `POST /v1/rerank`, `POST /v2/rerank` and `POST /v1/moderations`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use weir_dialects::{RetrievalCall, openai_embeddings, openai_moderation, rerank};
+use weir_errors::ApiError;
+use weir_identity::Caller;
+use weir_request::context::RequestContext;
+use weir_request::request::JsonBody;
+use weir_request::schemas::parameters::{CacheControl, Idempotency};
+use weir_request::schemas::vendors::{
+    EmbeddingList, EmbeddingRequest, ModerationAnswer, ModerationRequest, RankingAnswer,
+    RerankRequest,
+};
+
+use crate::InferenceParts;
+use crate::idempotency::IdempotencyHeader;
+use crate::routes::{CapacityCheck, take_turn};
+
+/// `POST /v1/embeddings`: makes a vector of each text, in the format of OpenAI's Embeddings.
+#[utoipa::path(
+    post, path = "/v1/embeddings", tag = "models", security(("user" = [])),
+    params(Idempotency, CacheControl),
+    request_body = EmbeddingRequest,
+    responses((status = 200, body = EmbeddingList)),
+)]
+pub async fn create_embeddings(
+    State(parts): State<Arc<InferenceParts>>,
+    _: CapacityCheck,
+    caller: Caller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    retrieve(&parts, caller, context, key, body, openai_embeddings::read).await
+}
+
+/// `POST /v1/rerank`: orders documents by their relevance to a query, in the format of Cohere's Rerank.
+#[utoipa::path(
+    post, path = "/v1/rerank", tag = "models", security(("user" = [])),
+    params(Idempotency, CacheControl),
+    request_body = RerankRequest,
+    responses((status = 200, body = RankingAnswer)),
+)]
+pub async fn create_ranking(
+    State(parts): State<Arc<InferenceParts>>,
+    _: CapacityCheck,
+    caller: Caller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    retrieve(&parts, caller, context, key, body, rerank::read).await
+}
+
+/// `POST /v1/moderations`: finds harmful content in texts, in the format of OpenAI's Moderations.
+#[utoipa::path(
+    post, path = "/v1/moderations", tag = "models", security(("user" = [])),
+    params(Idempotency),
+    request_body = ModerationRequest,
+    responses((status = 200, body = ModerationAnswer)),
+)]
+pub async fn create_moderation(
+    State(parts): State<Arc<InferenceParts>>,
+    _: CapacityCheck,
+    caller: Caller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    retrieve(&parts, caller, context, key, body, openai_moderation::read).await
+}
+
+async fn retrieve(
+    parts: &Arc<InferenceParts>,
+    caller: Caller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: JsonBody,
+    read: impl Fn(&[u8]) -> Result<RetrievalCall, ApiError>,
+) -> Result<Response, ApiError> {
+    let (customer, turn) = take_turn(parts, caller).await?;
+    let call = read(&body.bytes)?;
+    let key = key.with_body(&body.bytes);
+    crate::retrieve(parts, (turn, body.room), customer, context, call, key).await
+}

@@ -1,0 +1,493 @@
+//! A run from its claim to its end: agents one after another, each with the previous output.
+//!
+//! Results of an earlier claim are read, not repeated: finished agents, and finished steps of the current one. A step
+//! with an intent but without a result is repeated with the same key.
+
+mod agent;
+mod journal;
+mod state;
+mod tool_step;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use weir_identity::store::plan_of;
+use weir_ledger::{
+    AccountId, Credits, HoldId, LedgerError, LedgerRefusal, OpenHold, RequestSource,
+};
+use weir_storage::clock::Millis;
+use weir_storage::ids;
+use weir_tools::CallRecord;
+
+use self::agent::{AgentEnd, AgentLoop};
+use self::journal::JournalEntry;
+pub use self::state::ExecutorParts;
+use self::state::{ActiveRun, ParentHold, RunHalt, StepBreak, exhausted, stopped};
+use super::order::order;
+use super::prompt::{InjectedText, system_prompt};
+use super::record::{
+    AgentResult, AgentStatus, CONTENT_CHARS, SwarmOutcome, SwarmStatus, cut, seconds_between,
+    status_of,
+};
+use super::record_of;
+use super::request::{SwarmAgent, SwarmRequest};
+use super::spans::RunTrace;
+use super::store::{Lease, LeaseError, RunStep, StepEnd, StepPosition, SwarmStoreError};
+use super::unpriced::{self, CallState};
+
+/// The maximum claims of a run without a finished step.
+const MAX_RECOVERIES: i64 = 5;
+
+/// The timeout of the ledger.
+const LEDGER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The pause before a retry at the ledger.
+const LEDGER_PAUSE: Duration = Duration::from_millis(500);
+
+/// The model's name in the holds of swarms.
+const HOLD_MODEL: &str = "swarm";
+
+/// Works on a run until its end. It holds `calling` during a tool call; if it is dropped without that lock, no tool
+/// call has an unknown outcome.
+///
+/// # Errors
+///
+/// Fails if the lease or the store is lost; the next executor continues from there.
+pub async fn work(
+    parts: &ExecutorParts,
+    lease: &Lease,
+    calling: &Mutex<()>,
+) -> Result<(), LeaseError> {
+    let run = parts.store.find(&lease.run_id).await?;
+    // The record counts only for this claim: its hold belongs to it alone.
+    let run = run.filter(|run| run.fence == lease.fence);
+    let run = run.ok_or(LeaseError::Lost)?;
+    let request = parts.store.request(&run.id).await;
+    let asked_at = request.as_ref().ok();
+    let asked_at = asked_at.and_then(|request| request.trace_parent.as_deref());
+    let mut running = ActiveRun {
+        trace: RunTrace::new(&parts.tracer, &run.id, asked_at),
+        parts,
+        lease,
+        steps: parts.store.steps(&run.id).await?,
+        spent: run.credits,
+        run,
+        calling,
+        hold: None,
+    };
+    let request = match request {
+        Ok(request) => request,
+        // A retry could not read it, either.
+        Err(error @ SwarmStoreError::Unreadable(_)) => {
+            tracing::error!(run = running.run.id, %error, "cannot read a swarm");
+            let why = "The stored request is unreadable.".to_owned();
+            return running.end(None, &[], Some(RunHalt::Stopped(why))).await;
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut results = Vec::new();
+    let halt = match running.go_through(&request, &mut results).await {
+        Ok(()) => None,
+        Err(StepBreak::Halt(halt)) => Some(halt),
+        Err(StepBreak::Leave(error)) => return Err(error),
+    };
+    running.end(Some(&request), &results, halt).await
+}
+
+impl ActiveRun<'_> {
+    async fn go_through(
+        &mut self,
+        request: &SwarmRequest,
+        results: &mut Vec<AgentResult>,
+    ) -> Result<(), StepBreak> {
+        if self.run.recoveries > MAX_RECOVERIES {
+            return Err(stopped(format!(
+                "Given up: executors failed {MAX_RECOVERIES} times without progress."
+            )));
+        }
+        let order = order(&request.agents).map_err(|circle| stopped(circle.to_string()))?;
+        let rows = self.parts.store.agents(&self.run.id).await?;
+        for (number, &index) in order.iter().enumerate() {
+            let row = rows.get(number);
+            let result = match row.and_then(|row| row.result.clone()) {
+                Some(result) => result,
+                None => {
+                    let agent = &request.agents[index];
+                    let injected = injected(request, agent, number, results);
+                    let started_at = row.map(|row| row.started_at);
+                    self.agent(agent, number, injected, started_at).await?
+                }
+            };
+            let failure = match result.status {
+                AgentStatus::Failed => Some(format!(
+                    "The agent {:?} failed: {}",
+                    result.name,
+                    result.error.as_deref().unwrap_or_default()
+                )),
+                AgentStatus::Completed | AgentStatus::MaxIterations => None,
+            };
+            results.push(result);
+            if let Some(failure) = failure {
+                return Err(stopped(failure));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs an agent, or continues one that has begun.
+    async fn agent(
+        &mut self,
+        agent: &SwarmAgent,
+        number: usize,
+        injected: InjectedText<'_>,
+        started_at: Option<Millis>,
+    ) -> Result<AgentResult, StepBreak> {
+        let place = number as i64;
+        let started_at = match started_at {
+            // One of its model calls may be running: nothing is reserved before that call is priced.
+            Some(started_at) => started_at,
+            None => {
+                self.look().await?;
+                if self.remaining() <= Credits::ZERO {
+                    return Err(exhausted());
+                }
+                self.ensure_hold().await?;
+                let now = self.parts.ledger.now();
+                let told = json!({
+                    "execution_id": self.run.id, "agent": agent.name, "number": number,
+                    "agents_total": self.run.agents_total, "model": agent.model,
+                });
+                let told = &told;
+                self.write(&JournalEntry::BeginAgent {
+                    number: place,
+                    told,
+                })
+                .await?;
+                now
+            }
+        };
+        let system = system_prompt(&agent.system_prompt, injected);
+        let AgentEnd {
+            status,
+            output,
+            error,
+            iterations,
+            halt,
+        } = AgentLoop::new(self, agent, place, &system).run().await?;
+        let own = |step: &&RunStep| step.place.agent == place;
+        let own: Vec<_> = self.steps.iter().filter(own).collect();
+        let now = self.parts.ledger.now();
+        let result = AgentResult {
+            name: agent.name.clone(),
+            status,
+            output,
+            credits_used: own.iter().map(|step| step.credits).sum(),
+            tokens_in: own.iter().map(|step| step.tokens_in).sum(),
+            tokens_out: own.iter().map(|step| step.tokens_out).sum(),
+            iterations,
+            duration_seconds: seconds_between(started_at, now),
+            tool_calls: own.iter().filter_map(|step| call_of(step)).collect(),
+            error,
+        };
+        let mut told = json!(result);
+        told["execution_id"] = json!(self.run.id);
+        told["agent"] = told["name"].take();
+        told["number"] = json!(number);
+        told["output"] = json!(cut(&result.output, CONTENT_CHARS));
+        if let Some(fields) = told.as_object_mut() {
+            fields.remove("name");
+        }
+        let ended = JournalEntry::EndAgent {
+            number: place,
+            result: &result,
+            told: &told,
+        };
+        self.write(&ended).await?;
+        self.trace
+            .end_agent(place, &agent.model, started_at, &result);
+        match halt {
+            Some(RunHalt::Cancelled) => Err(StepBreak::Halt(RunHalt::Cancelled)),
+            _ => Ok(result),
+        }
+    }
+
+    /// Returns a recorded step.
+    pub(super) fn step(&self, place: StepPosition) -> Option<&RunStep> {
+        self.steps.iter().find(|step| step.place == place)
+    }
+
+    /// Records the result of a step after it is written.
+    pub(super) fn ended(&mut self, end: &StepEnd<'_, Value>) {
+        self.spent = self.spent.saturating_add(end.credits);
+        self.steps.retain(|step| step.place != end.place);
+        self.steps.push(RunStep {
+            place: end.place,
+            idempotency_key: String::new(),
+            effect: None,
+            output_limit: None,
+            output: Some(end.output.clone()),
+            credits: end.credits,
+            tokens_in: end.tokens_in,
+            tokens_out: end.tokens_out,
+        });
+    }
+
+    /// The rest of the budget.
+    pub(super) fn remaining(&self) -> Credits {
+        self.run.budget.saturating_sub(self.spent)
+    }
+
+    /// The deadline of the run.
+    pub(super) fn deadline(&self) -> Instant {
+        let left = self.run.deadline.0 - self.parts.ledger.now().0;
+        Instant::now() + Duration::from_millis(left.max(0) as u64)
+    }
+
+    /// Checks whether the run continues, without a write.
+    pub(super) async fn look(&self) -> Result<(), StepBreak> {
+        self.write(&JournalEntry::Look).await
+    }
+
+    /// Reserves the rest of the budget for model calls, or as much of it as the balance allows.
+    ///
+    /// No model call may be running, because its reservation belongs to the same budget.
+    pub(super) async fn ensure_hold(&mut self) -> Result<(), StepBreak> {
+        if self.hold.is_some() {
+            return Ok(());
+        }
+        loop {
+            // The previous claim's hold belongs to this run, and may be the user's complete balance.
+            if let Some(before) = self.run.parent_hold.clone() {
+                while let Err(error) = self.release(before.clone()).await {
+                    self.wait_for_ledger(error).await?;
+                }
+                self.run.parent_hold = None;
+            }
+            match self.open_hold().await? {
+                Ok(hold) => {
+                    self.run.parent_hold = None;
+                    self.hold = Some(hold);
+                    return Ok(());
+                }
+                // The hold's state is unknown: it is released, and a new one opened.
+                Err(error) => self.wait_for_ledger(error).await?,
+            }
+        }
+    }
+
+    async fn open_hold(&mut self) -> Result<Result<ParentHold, LedgerError>, StepBreak> {
+        let account = AccountId(self.run.user_id.clone());
+        let id = HoldId(ids::hold_id());
+        // The hold's id is stored before it is opened, so that the next executor can release it after a crash.
+        self.write(&JournalEntry::ParentHold(&id)).await?;
+        self.run.parent_hold = Some(id.clone());
+        let ledger = &self.parts.ledger;
+        let kept = ledger.keep_open(&id);
+        let wanted = self.remaining();
+        let mut amount = wanted;
+        let top_up_only = self.needs_top_up().await?;
+        // The balance may change between two tries.
+        for _ in 0..4 {
+            let open = OpenHold {
+                hold: id.clone(),
+                amount,
+                request_id: self.run.id.clone(),
+                parent: None,
+                source: RequestSource::Agent,
+                source_id: Some(self.run.task_id.clone().unwrap_or(self.run.id.clone())),
+                parts: self.run.parts.clone(),
+                top_up_only,
+                model: HOLD_MODEL.to_owned(),
+            };
+            let opened = ledger.open(&account, open, Instant::now() + LEDGER_TIMEOUT);
+            match opened.await {
+                Ok(()) => {
+                    return Ok(Ok(ParentHold {
+                        ledger: ledger.clone(),
+                        account,
+                        id: Some(id),
+                        _kept: kept,
+                    }));
+                }
+                Err(LedgerError::Refused(LedgerRefusal::Insufficient { available, .. })) => {
+                    amount = available.min(wanted);
+                    if amount <= Credits::ZERO {
+                        break;
+                    }
+                }
+                Err(LedgerError::Refused(LedgerRefusal::OverBudget(exceeded))) => {
+                    amount = exceeded.standing.left.min(wanted);
+                    if amount <= Credits::ZERO {
+                        let why = "BUDGET_EXCEEDED: the budget is spent.";
+                        return Err(stopped(why.to_owned()));
+                    }
+                }
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        Err(stopped(
+            "INSUFFICIENT_CREDITS: no credits are left.".to_owned(),
+        ))
+    }
+
+    /// Returns whether only bought credits may pay: the plan does not include the model of an agent.
+    async fn needs_top_up(&self) -> Result<bool, StepBreak> {
+        let catalog = self.parts.catalog.load();
+        if !catalog.has_models_of_plans() {
+            return Ok(false);
+        }
+        let request = self.parts.store.request(&self.run.id).await;
+        let request = request.map_err(LeaseError::from)?;
+        let plan = plan_of(
+            &self.parts.database,
+            &self.run.user_id,
+            self.parts.ledger.now(),
+        )
+        .await;
+        let plan = plan.map_err(LeaseError::from)?;
+        let mut agents = request.agents.iter();
+        Ok(agents.any(|agent| !catalog.is_in_plan(plan, &agent.model)))
+    }
+
+    /// Waits for a moment if the ledger is unavailable, unless the run ends.
+    async fn wait_for_ledger(&self, error: LedgerError) -> Result<(), StepBreak> {
+        match error {
+            LedgerError::Late | LedgerError::Unavailable | LedgerError::Busy => {
+                tracing::warn!(run = self.run.id, %error, "a swarm waits for the ledger");
+                tokio::time::sleep(LEDGER_PAUSE).await;
+                self.look().await
+            }
+            error => Err(LeaseError::Ledger(error).into()),
+        }
+    }
+
+    /// Replaces a hold that expired while this executor was suspended.
+    pub(super) async fn replace_hold(&mut self) -> Result<(), StepBreak> {
+        self.hold = None;
+        self.ensure_hold().await
+    }
+
+    /// Releases the unspent holds, including the previous claim's, before any client learns the end of the run.
+    async fn release_hold(&mut self) {
+        let own = self.hold.take().and_then(|mut hold| hold.id.take());
+        for hold in [self.run.parent_hold.take(), own].into_iter().flatten() {
+            if let Err(error) = self.release(hold).await {
+                tracing::warn!(run = self.run.id, %error, "releasing a swarm's hold");
+            }
+        }
+    }
+
+    async fn release(&self, hold: HoldId) -> Result<(), LedgerError> {
+        let account = AccountId(self.run.user_id.clone());
+        let deadline = Instant::now() + LEDGER_TIMEOUT;
+        match self
+            .parts
+            .ledger
+            .release(&account, hold, None, deadline)
+            .await
+        {
+            Err(LedgerError::Refused(LedgerRefusal::Ended(_) | LedgerRefusal::UnknownHold)) => {
+                Ok(())
+            }
+            released => released,
+        }
+    }
+
+    /// Adds the ledger's prices of model calls that lost their executor.
+    async fn price_calls(&mut self) -> Result<(), StepBreak> {
+        let calls = self.parts.store.unpriced_of(&self.run.id).await;
+        for call in calls.map_err(LeaseError::from)? {
+            let state = unpriced::find(&self.parts.ledger, &call).await;
+            let CallState::Charged(price) = state.map_err(LeaseError::from)? else {
+                continue;
+            };
+            let end = StepEnd {
+                place: call.place,
+                state: "failed",
+                output: &Value::Null,
+                credits: price.credits,
+                tokens_in: price.tokens_in,
+                tokens_out: price.tokens_out,
+            };
+            self.write(&JournalEntry::EndStep {
+                end: &end,
+                told: None,
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    async fn end(
+        &mut self,
+        request: Option<&SwarmRequest>,
+        results: &[AgentResult],
+        halt: Option<RunHalt>,
+    ) -> Result<(), LeaseError> {
+        self.release_hold().await;
+        match self.price_calls().await {
+            Ok(()) => {}
+            Err(StepBreak::Leave(LeaseError::Lost)) => return Err(LeaseError::Lost),
+            // A later look-up prices them.
+            Err(error) => tracing::warn!(run = self.run.id, ?error, "pricing a swarm's calls"),
+        }
+        let (status, error) = match halt {
+            None => (status_of(results, false), None),
+            Some(RunHalt::Stopped(why)) => (status_of(results, true), Some(why)),
+            Some(RunHalt::Cancelled) => (SwarmStatus::Cancelled, None),
+        };
+        let content = results.last().map_or("", |result| &result.output);
+        let outcome = SwarmOutcome {
+            content: cut(content, CONTENT_CHARS).to_owned(),
+            error,
+        };
+        let run = self.parts.store.find(&self.run.id).await?;
+        let run = run.ok_or(LeaseError::Lost)?;
+        let mut record = record_of(&run);
+        record.content.clone_from(&outcome.content);
+        let ended = JournalEntry::EndRun {
+            status,
+            outcome: &outcome,
+            record: &record,
+            request,
+        };
+        match self.write(&ended).await {
+            Ok(()) => {}
+            Err(StepBreak::Leave(LeaseError::Lost)) if self.has_ended().await? => {}
+            Err(StepBreak::Leave(error)) => return Err(error),
+            Err(StepBreak::Halt(_)) => return Err(LeaseError::Lost),
+        }
+        let ended = self.parts.store.find(&self.run.id).await?;
+        let status = ended.map_or(status, |run| run.status);
+        self.parts.metrics.end(status.name());
+        self.trace.end_run(&run, status);
+        Ok(())
+    }
+}
+
+/// Returns the text that goes into an agent's prompt.
+fn injected<'a>(
+    request: &'a SwarmRequest,
+    agent: &SwarmAgent,
+    number: usize,
+    results: &'a [AgentResult],
+) -> InjectedText<'a> {
+    match (&agent.depends_on, &request.context) {
+        (Some(wanted), _) => {
+            let finished =
+                |result: &&AgentResult| result.name == *wanted && result.status.has_finished();
+            let output = results.iter().find(finished);
+            InjectedText::Output(output.map_or("", |result| &result.output))
+        }
+        (None, Some(context)) if number == 0 => InjectedText::Context(context),
+        (None, _) => InjectedText::Nothing,
+    }
+}
+
+/// Returns the record of a tool call's step.
+fn call_of(step: &RunStep) -> Option<CallRecord> {
+    let output = step.output.as_ref().filter(|_| step.place.ordinal > 0)?;
+    serde_json::from_value(output["record"].clone()).ok()
+}

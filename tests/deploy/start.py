@@ -42,10 +42,10 @@ def bind(source, target, read_only=True):
         mount("-o", "remount,bind,ro", target)
 
 
-def tmpfs(target, uid, gid, mode):
+def tmpfs(target, uid, gid, mode, flags=""):
     target = inside(target)
     target.mkdir(parents=True, exist_ok=True)
-    mount("-t", "tmpfs", "-o", f"uid={uid},gid={gid},mode={mode}", "tmpfs", target)
+    mount("-t", "tmpfs", "-o", f"{flags}uid={uid},gid={gid},mode={mode}", "tmpfs", target)
     return target
 
 
@@ -88,7 +88,8 @@ def fill(data, uid, gid):
 
 
 def compose():
-    """Compose's secrets of files are bind mounts: it ignores `uid`, `gid` and `mode` of a secret."""
+    """Compose's secrets of files are bind mounts: it ignores `uid`, `gid` and `mode` of a secret. Docker sets HOME to the user's
+    home, which is in the read-only root, and mounts each tmpfs with `noexec`."""
     composition = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     service = composition["services"]["weir"]
     assert service["read_only"] and service["cap_drop"] == ["ALL"] and "user" not in service
@@ -102,8 +103,12 @@ def compose():
     [folder] = service["tmpfs"]
     target, options = folder.split(":")
     options = dict(option.split("=") for option in options.split(","))
-    fill(tmpfs(target, **options), uid, gid)
-    return uid, gid, [], environment, [entry + arguments]
+    fill(tmpfs(target, **options, flags="noexec,nosuid,nodev,"), uid, gid)
+    home = inside("/home/nonroot")
+    home.mkdir(parents=True)
+    home.chmod(0o700)
+    os.chown(home, uid, gid)
+    return uid, gid, [], environment | {"HOME": "/home/nonroot"}, [entry + arguments]
 
 
 def kubernetes(created, secrets):

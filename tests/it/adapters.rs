@@ -264,3 +264,52 @@ async fn a_stream_that_its_provider_cuts_is_not_whole() {
         assert!(!stream.is_whole().await, "{}", provider.adapter);
     }
 }
+
+/// A proxy between weir and a provider may answer in another API's format. Such an answer has usage, but no message.
+#[tokio::test]
+async fn an_answer_of_another_api_costs_nothing() {
+    let usage = json!({ "prompt_tokens": 8, "completion_tokens": 7, "input_tokens": 8, "output_tokens": 7 });
+    let chat = json!({
+        "id": "c1", "object": "chat.completion", "model": "m", "usage": usage,
+        "choices": [{ "index": 0, "message": { "role": "assistant", "content": "Hi" }, "finish_reason": "stop" }],
+    });
+    let responses = json!({
+        "id": "r1", "object": "response", "model": "m", "status": "completed", "usage": usage,
+        "output": [{ "id": "m1", "type": "message", "role": "assistant",
+                     "content": [{ "type": "output_text", "text": "Hi", "annotations": [] }] }],
+    });
+    let mut answers = vec![("openai", chat), ("responses", responses)];
+    for provider in &PROVIDERS {
+        let whole = (provider.whole)().whole_body();
+        answers.push((
+            provider.adapter,
+            serde_json::from_slice(&whole).expect("JSON"),
+        ));
+    }
+    for (api, _) in &answers {
+        let upstream = Upstream::start().await;
+        let (adapter, options) = match *api {
+            "responses" => ("openai", ", options = { api = \"responses\" }"),
+            adapter => (adapter, ""),
+        };
+        let gateway = Gateway::builder()
+            .provider("p", adapter, Some(&upstream))
+            .tables(&format!(
+                "[models.scripted]\ncontext_window = 100000\nmax_output_tokens = 1000\ndefault_output_tokens = 100\n\
+                 price = {{ input = 1, output = 2 }}\nupstreams = [{{ provider = \"p\"{options} }}]\n"
+            ))
+            .start()
+            .await;
+        let client = gateway.client();
+        let before = client.get("/balance").await.json();
+        for (of, body) in answers.iter().filter(|(of, _)| of != api) {
+            upstream.will(Reply::json(200, body));
+            let answer = client.post("/chat", &tests::chat("scripted", "Hi")).await;
+            let what = format!("{of}'s answer for {api}: {}", answer.text());
+            assert!(answer.status.as_u16() >= 500, "{what}");
+            upstream.next_request().await;
+            let after = client.get("/balance").await.json();
+            assert_eq!(after, before, "{what}");
+        }
+    }
+}

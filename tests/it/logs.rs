@@ -133,6 +133,8 @@ async fn each_request_is_a_line_with_its_user_its_upstream_and_its_charge() {
     assert_eq!(line.get("client_request_id"), None, "it is none");
     let line = line_of("code", "UNAUTHENTICATED");
     assert_eq!((line.get("user"), &line["status"]), (None, &json!(401)));
+    let failure = line["failure"].as_str().expect("the reason");
+    assert!(failure.starts_with("api_key: "), "{failure}");
 }
 
 #[tokio::test]

@@ -775,7 +775,11 @@ impl Identification<'_> {
         user_disabled()
     }
 
+    /// Records why a caller is refused: for operators, never in the response.
     pub(super) fn record_failure(&self, method: &'static str, reason: &'static str) {
+        if let Some(context) = self.parts.extensions.get::<RequestContext>() {
+            context.note_failure(format_args!("{method}: {reason}"));
+        }
         let event = AuditEvent::AuthenticationFailed { method, reason };
         self.identity.audit.record(event);
     }

@@ -611,6 +611,7 @@ impl Drop for ContextState {
                 charged: facts.charged,
             });
         }
+        let limit = facts.error.as_ref().and_then(|error| error.limit.clone());
         self.store_failure(&mut facts);
         self.store_content(&mut facts);
         self.add_to_sums(&facts, took);
@@ -651,6 +652,7 @@ impl Drop for ContextState {
         line.text("route", route);
         line.number("status", facts.status.map(|status| status.as_u16()));
         line.text("code", facts.code);
+        line.text("limit", limit.as_deref());
         line.text("user", facts.user.as_deref());
         line.text("model", facts.model.as_deref());
         line.text("upstream", facts.upstream.as_deref());

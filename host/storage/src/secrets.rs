@@ -202,7 +202,15 @@ impl SecretSource {
             })?,
         };
         match text.trim() {
-            "" => Err("the value is empty".into()),
+            "" => Err(match self {
+                Self::File(path) if is_path(path) => {
+                    format!("the file {} is empty", path.display())
+                }
+                Self::Env(name) if is_variable(name) => {
+                    format!("the environment variable {name} is empty")
+                }
+                _ => "the value is empty".to_owned(),
+            }),
             text => Ok(Secret::new(text.to_owned())),
         }
     }

@@ -234,6 +234,14 @@ impl ResponsesAnswer {
     /// Reads a whole response: its remaining items, its usage and the reason for its end.
     fn read_response(&mut self, raw: &RawValue, events: &mut Vec<Event>) -> Result<(), Failure> {
         let response: Response<'_> = read(raw)?;
+        // An object of another API has usage, too, and must not be charged.
+        let is_response = response.output.is_some()
+            || response.status.is_some()
+            || response.error.is_some()
+            || !self.items.is_empty();
+        if !is_response {
+            return Err(Failure::malformed("the answer has no output"));
+        }
         self.start(&response, events);
         for (number, item) in response.output.into_iter().flatten().enumerate() {
             self.end_item(number as u64, item, events)?;

@@ -579,7 +579,7 @@ fn every_secret_of_the_production_configuration_is_made_and_mounted() {
 
 #[test]
 fn every_migration_has_an_upgrade_note() {
-    let guide = read(&deployment().join("upgrades.md"));
+    let guide = upgrade_pages().concat();
     let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations/sqlite");
     let (_, quiet) = guide
         .split_once("These migrations need no attention:")
@@ -605,7 +605,26 @@ fn every_migration_has_an_upgrade_note() {
             .any(|(first, last)| (*first..=*last).contains(&number));
         assert!(
             has_note != is_quiet,
-            "{name} needs either a note in host/deploy/upgrades.md or a place in its last list"
+            "{name} needs either a note in host/deploy/upgrades/ or a place in the last list of its README.md"
         );
+    }
+}
+
+/// The pages about upgrades.
+fn upgrade_pages() -> Vec<String> {
+    let pages = fs::read_dir(deployment().join("upgrades")).expect("a folder");
+    let pages = pages.map(|page| read(&page.expect("an entry").path()));
+    pages.collect()
+}
+
+#[test]
+fn the_upgrade_guide_lists_each_releases_page() {
+    let folder = deployment().join("upgrades");
+    let guide = read(&folder.join("README.md"));
+    for page in fs::read_dir(&folder).expect("a folder") {
+        let name = page.expect("an entry").file_name();
+        let name = name.to_str().expect("text");
+        let is_listed = guide.contains(&format!("]({name})"));
+        assert!(name == "README.md" || is_listed, "{name} is not listed");
     }
 }

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use sqlx::{Connection, Executor, Row};
-use tests::Gateway;
 use tests::stores::{
     Durability, PASSWORD, Postgres, Redis, each_cache, each_combination, each_database,
     patient_database,
 };
 use tests::switch::Switch;
+use tests::{Gateway, chat};
 use tracing_subscriber::layer::SubscriberExt;
 use weir_identity::api_key::KeyVerdict;
 use weir_identity::pepper::Peppers;
@@ -1053,12 +1053,11 @@ async fn a_redis_that_refuses_writes_is_away_until_it_accepts_them() {
 async fn keys_that_a_restored_database_does_not_know_get_401() {
     let redis = Redis::start();
     let postgres = Postgres::shared();
-    let (later, restored) = (
-        postgres.create_database().await,
-        postgres.create_database().await,
-    );
+    let live = postgres.create_database().await;
     let builder = |database: &SecretUrl| Gateway::builder().postgres(database).redis(&redis.url());
-    let gateway = builder(&later).start().await;
+    let gateway = builder(&live).start().await;
+    // It has the lease of the running node.
+    let restored = postgres.copy(&live).await;
     let key = gateway.web_key("alice").await;
     assert_eq!(
         gateway
@@ -1071,7 +1070,10 @@ async fn keys_that_a_restored_database_does_not_know_get_401() {
     );
     let folder = gateway.stop().await;
     let gateway = builder(&restored).folder(folder).start().await;
-    let asked = gateway.stranger().with_key(&key).get("/models").await;
+    let client = gateway.stranger().with_key(&key);
+    let asked = client.get("/models").await;
+    asked.error(401, "UNAUTHENTICATED");
+    let asked = client.post("/chat", &chat("demo", "Hello")).await;
     asked.error(401, "UNAUTHENTICATED");
 }
 

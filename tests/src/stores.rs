@@ -275,6 +275,28 @@ impl Postgres {
         self.url(&name)
     }
 
+    /// Restores a backup of a database, made now, as another database, and returns its URL.
+    pub async fn copy(&self, database: &SecretUrl) -> SecretUrl {
+        let copy = self.create_database().await;
+        let dumped = Self::tool("pg_dump")
+            .args(["--no-owner", "--dbname", database.expose()])
+            .output()
+            .expect("pg_dump runs");
+        assert!(dumped.status.success(), "pg_dump: {dumped:?}");
+        let mut restoring = Self::tool("psql")
+            .args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"])
+            .args(["--dbname", copy.expose()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("psql runs");
+        let mut input = restoring.stdin.take().expect("piped");
+        input.write_all(&dumped.stdout).expect("psql reads it");
+        drop(input);
+        assert!(restoring.wait().expect("psql runs").success());
+        copy
+    }
+
     /// Runs a statement as an operator of the server.
     pub async fn execute(&self, statement: &'static str) {
         let mut operator = self.operator().await;

@@ -124,7 +124,10 @@ impl App {
         )?;
         let layers = compare_with_stores(&config, &prepared, &core).await?;
         let ledger = start_ledger(&config, &core, &layers).await?;
-        forget_cached_callers(&core, &ledger).await?;
+        // An operator may have restored an earlier database and kept Redis, whose keys and users it may not know. Leases of
+        // nodes cannot tell: a backup of a running gateway has them.
+        let begun = core.cache.begin_epoch().await;
+        begun.context("cannot invalidate the cache")?;
         let PreparedParts {
             plugins,
             key_peppers,
@@ -220,18 +223,6 @@ async fn compare_with_stores(
         .context("cannot read the installed plugins")?;
     let breakers = Breakers::new(core.cache.clone());
     CatalogLayers::start(config, &prepared.plugins, core, breakers).await
-}
-
-/// Invalidates the cache's copies of keys and users unless another node runs: while none did, an operator may have restored an
-/// earlier database and kept Redis.
-async fn forget_cached_callers(core: &Core, ledger: &Ledger) -> anyhow::Result<()> {
-    let live = database::at_start(|| ledger.live_runs()).await;
-    let live = live.context("cannot read the leases of nodes")?;
-    if live.iter().all(|run| run == ledger.boot_id()) {
-        let begun = core.cache.begin_epoch().await;
-        begun.context("cannot invalidate the cache")?;
-    }
-    Ok(())
 }
 
 async fn start_ledger(

@@ -10,8 +10,8 @@
 //! there is no tombstone.
 //!
 //! **Invariant:** a record is valid only in the [`Epoch`] in which it was kept. A flush or a failover may lose
-//! tombstones, and a restored database may not know the record; each begins another epoch. A reader of the earlier epoch
-//! keeps nothing in the later one.
+//! tombstones, and a restored database may not know the record, so a flush, a failover and each start of a node begin
+//! another epoch. A reader of the earlier epoch keeps nothing in the later one.
 //!
 //! **Invariant:** a value computed before a drop does not come back after it: a reader keeps a value only if nothing
 //! has changed since its lookup.
@@ -72,8 +72,7 @@ impl Cache {
         RedisCache::probe(redis_url).await
     }
 
-    /// Invalidates all records. The first node that starts calls it: while no node ran, an operator may have restored an
-    /// earlier database.
+    /// Invalidates all records. Each node calls it at its start, because an operator may have restored an earlier database.
     pub async fn begin_epoch(&self) -> Result<(), CacheError> {
         match self {
             Self::Memory(_) => Ok(()),

@@ -222,19 +222,29 @@ async fn requests_of_everybody_are_found_by_each_filter_and_page_by_page() {
         }
 
         // Page by page, and as a table.
-        let (mut seen, mut query) = (Vec::new(), "?limit=1".to_owned());
-        loop {
-            let listed = list(&admin, &query).await;
-            let found = ids(&listed);
-            assert!(found.len() <= 1, "{listed}");
-            seen.extend(found);
-            match listed["next"].as_str() {
-                Some(next) => query = format!("?limit=1&before={next}"),
-                None => break,
+        for (filter, wanted) in [
+            (String::new(), &all[..]),
+            ("&status=failed".to_owned(), &all[..2]),
+            (
+                format!("&user={bob_id}&model=both&status=failed"),
+                &all[1..2],
+            ),
+        ] {
+            let first = format!("?limit=1{filter}");
+            let (mut seen, mut query) = (Vec::new(), first.clone());
+            loop {
+                let listed = list(&admin, &query).await;
+                let found = ids(&listed);
+                assert!(found.len() <= 1, "{listed}");
+                seen.extend(found);
+                match listed["next"].as_str() {
+                    Some(next) => query = format!("{first}&before={next}"),
+                    None => break,
+                }
+                assert!(seen.len() <= 3, "{seen:?}");
             }
-            assert!(seen.len() <= 3, "{seen:?}");
+            assert_eq!(seen, wanted, "{filter}");
         }
-        assert_eq!(seen, all);
         let tables = admin.clone().with_header("accept", "text/csv");
         let table = tables.get("/admin/requests?status=failed").await;
         let lines: Vec<_> = table.text().lines().map(str::to_owned).collect();

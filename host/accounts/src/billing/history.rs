@@ -26,7 +26,7 @@ use weir_ledger::{
 };
 use weir_request::csv_export::{self, CsvLines, ExportPlace, Exports};
 use weir_request::failed_requests::store::{
-    FailureFilter, FailurePlace, parse_place, place, place_text,
+    FailureFilter, FailurePlace, behind_all, parse_place, place_text,
 };
 use weir_request::failed_requests::{FailedRequest, FailedRequests};
 use weir_request::query::ListQuery;
@@ -49,9 +49,6 @@ const READ_AT_ONCE: u32 = 1_000;
 const REQUEST_HEADINGS: &str = "id,at,model,provider,source,key_id,task_id,status,tokens_input,tokens_cache_read,\
                                 tokens_cache_write,tokens_output,images,credits,latency_ms,estimated,\
                                 held_credits,adapter_digest,attempts,unit,quantity,code,http_status,param,limit,message";
-
-/// A position behind all failed requests.
-const BEHIND_ALL: i64 = 999_999_999_999_999_999;
 
 /// A page of requests, the position of the next page, and the time before which some requests are archived.
 type RequestsPage = (Vec<RequestItem>, Option<i64>, Option<Millis>);
@@ -255,7 +252,7 @@ impl FailureList {
             key,
             from: filter.from,
             to: filter.to,
-            before: (BEHIND_ALL, String::new()),
+            before: behind_all(),
         }
     }
 }
@@ -456,25 +453,12 @@ impl UsageQuery<'_> {
             from: wanted.from,
             ..FailureFilter::default()
         };
-        let end = wanted.to.map(|to| (to.0, String::new()));
-        let before = end.map_or(wanted.before.clone(), |end| end.min(wanted.before.clone()));
-        let page = failures.list(&filter, &before, limit).await?;
-        let (mut found, mut next) = (page.failures, page.next);
-        if found.len() > limit as usize {
-            found.truncate(limit as usize);
-            next = found.last().map(place);
-        }
-        let holds = found.iter();
-        let holds = holds.filter_map(|failure| ids::hold_of_request(&failure.request_id));
-        let store = LedgerStore::new(self.database.clone());
-        let ended = store.find_requests(&holds.collect::<Vec<_>>()).await?;
-        let ended = ended
-            .into_iter()
-            .filter(|ended| ended.account == self.account);
-        let items = self.items(ended.collect()).await?.into_iter();
-        let mut items: HashMap<_, _> = items.map(|item| (item.id.clone(), item)).collect();
-        let requests = found.into_iter().map(|failure| {
-            let of_ledger = items.remove(&failure.request_id);
+        let list = failures.list_joined(&filter, wanted.to, &wanted.before, limit);
+        let (joined, next) = list.await?;
+        let ended = joined.iter().filter_map(|(_, ended)| ended.as_ref());
+        let keys = self.keys_of(ended).await?;
+        let requests = joined.into_iter().map(|(failure, ended)| {
+            let of_ledger = ended.map(|ended| item(ended, &keys));
             item_of_failure(failure, of_ledger)
         });
         let next = next.map(|before| FailureList { before, ..wanted });
@@ -701,14 +685,19 @@ impl UsageQuery<'_> {
     }
 
     async fn items(&self, requests: Vec<EndedRequest>) -> sqlx::Result<Vec<RequestItem>> {
-        let with_key = |request: &&EndedRequest| request.source == RequestSource::ApiKey;
-        let hashes = requests.iter().filter(with_key);
-        let hashes = hashes.filter_map(|request| request.source_id.clone());
-        let keys = self.keys(hashes.collect()).await?;
-        Ok(requests
-            .into_iter()
-            .map(|request| item(request, &keys))
-            .collect())
+        let keys = self.keys_of(requests.iter()).await?;
+        let requests = requests.into_iter();
+        Ok(requests.map(|request| item(request, &keys)).collect())
+    }
+
+    /// Returns the keys of requests, by their hashes.
+    async fn keys_of<'r>(
+        &self,
+        requests: impl Iterator<Item = &'r EndedRequest>,
+    ) -> sqlx::Result<BTreeMap<String, KeyName>> {
+        let with_key = requests.filter(|request| request.source == RequestSource::ApiKey);
+        let hashes = with_key.filter_map(|request| request.source_id.clone());
+        self.keys(hashes.collect()).await
     }
 
     async fn keys(&self, mut hashes: Vec<String>) -> sqlx::Result<BTreeMap<String, KeyName>> {

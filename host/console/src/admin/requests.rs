@@ -4,7 +4,7 @@
 //! in both appears once, as a failure with the ledger's figures. A page reads at most [`WINDOWS`] windows of each source,
 //! so a filter that excludes most requests makes the page short.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use axum::Json;
@@ -25,7 +25,9 @@ use weir_ledger::store::history::{EndedRequest, RequestFilter};
 use weir_ledger::{AccountId, Credits, HoldState, LedgerStore, RequestSource};
 use weir_request::csv_export::{self, CsvLines};
 use weir_request::failed_requests::store::{self as failures, FailureFilter, FailurePlace};
-use weir_request::failed_requests::{FailedAttempt, FailedRequest, FailedRequests};
+use weir_request::failed_requests::{
+    FailedAttempt, FailedRequest, FailedRequests, JoinedFailure,
+};
 use weir_request::query::ListQuery;
 use weir_request::schemas;
 use weir_request::schemas::parameters::Limit;
@@ -39,7 +41,7 @@ const WINDOWS: usize = 10;
 /// Requests per read of a complete table.
 const READ_AT_ONCE: usize = 500;
 
-/// A position behind all requests. It has as many digits as a position may have.
+/// A position behind all entries of the ledger. It has as many digits as a position may have.
 const END: i64 = 999_999_999_999_999_999;
 
 const HEADINGS: &str = "id,at,status,code,http_status,account_id,user_id,key_id,project_id,task_id,source,model,provider,\
@@ -311,7 +313,7 @@ impl Listing {
         };
         let mut place = Place {
             ledger: Some(END),
-            failures: Some((END, String::new())),
+            failures: Some(failures::behind_all()),
         };
         if let Some(before) = before {
             let what = "The value must be the `next` of the previous page.";
@@ -528,23 +530,21 @@ impl Listing {
         before: &FailurePlace,
         limit: usize,
     ) -> sqlx::Result<Window<FailurePlace>> {
-        let end = self.to.map(|to| (to.0, String::new()));
-        let before = match &end {
-            Some(end) => before.min(end),
-            None => before,
-        };
-        let page = self
+        let list = self
             .failures
-            .list(&self.filter, before, number(limit))
-            .await?;
-        let places: Vec<_> = page.failures.iter().map(failures::place).collect();
-        let items = self.with_ledger(page.failures).await?;
+            .list_joined(&self.filter, self.to, before, number(limit));
+        let (joined, next) = list.await?;
+        let places: Vec<_> = joined
+            .iter()
+            .map(|(failure, _)| failures::place(failure))
+            .collect();
+        let items = self.items_of_failures(joined).await?;
         let items = places.into_iter().zip(items);
         Ok(Window {
             items: items
                 .map(|(place, item)| (Millis(place.0), place, item))
                 .collect(),
-            next: page.next,
+            next,
         })
     }
 
@@ -552,7 +552,10 @@ impl Listing {
     async fn find(&self, id: &str) -> sqlx::Result<Vec<AdminRequestItem>> {
         let recorded = self.failures.find(&[id]).await?;
         let items = match recorded.into_values().next() {
-            Some(failure) => self.with_ledger(vec![failure]).await?,
+            Some(failure) => {
+                let joined = self.failures.join(vec![failure]).await?;
+                self.items_of_failures(joined).await?
+            }
             None => {
                 let hold = ids::hold_of_request(id);
                 let store = LedgerStore::new(self.database.clone());
@@ -583,23 +586,12 @@ impl Listing {
             && self.to.is_none_or(|to| at < Some(to))
     }
 
-    /// Joins failures with their entries in the ledger.
-    async fn with_ledger(
+    async fn items_of_failures(
         &self,
-        failures: Vec<FailedRequest>,
+        joined: Vec<JoinedFailure>,
     ) -> sqlx::Result<Vec<AdminRequestItem>> {
-        let holds = failures.iter();
-        let holds = holds.filter_map(|failure| ids::hold_of_request(&failure.request_id));
-        let store = LedgerStore::new(self.database.clone());
-        let ended = store.find_requests(&holds.collect::<Vec<_>>()).await?;
-        let by_id = ended
-            .into_iter()
-            .map(|ended| (ended.request_id.clone(), ended));
-        let mut by_id: HashMap<_, _> = by_id.collect();
-        let both = failures.into_iter().map(|failure| {
-            let ended = by_id.remove(&failure.request_id);
-            (Some(failure), ended)
-        });
+        let both = joined.into_iter();
+        let both = both.map(|(failure, ended)| (Some(failure), ended));
         self.items(both.collect()).await
     }
 

@@ -15,5 +15,5 @@ mod queue;
 mod record;
 pub mod store;
 
-pub use self::queue::FailedRequests;
+pub use self::queue::{FailedRequests, JoinedFailure};
 pub use self::record::{AccountError, FailedAttempt, FailedRequest, KEPT_DAYS, TEXT_BYTES};

@@ -5,8 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
 use prometheus_client::metrics::counter::Counter;
+use weir_ledger::LedgerStore;
+use weir_ledger::store::history::EndedRequest;
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
+use weir_storage::ids;
 use weir_storage::sealing::KeyRing;
 
 use super::record::{FailedRequest, MOST_A_MINUTE};
@@ -22,6 +25,9 @@ const LIMITS: QueueLimits = QueueLimits {
 
 /// Accounts and minutes whose failures wait to be counted in the database.
 const MOST_COUNTS: usize = 10_000;
+
+/// A failure, and its entry in the ledger; `None` if weir held no credits for it, or its entry is archived.
+pub type JoinedFailure = (FailedRequest, Option<EndedRequest>);
 
 /// The failures: a queue of new ones, and the stored ones.
 pub struct FailedRequests {
@@ -110,6 +116,38 @@ impl FailedRequests {
         limit: u32,
     ) -> sqlx::Result<FailurePage> {
         store::list(&self.database, &self.keys, filter, before, limit).await
+    }
+
+    /// Does the same for failures before a time, with their entries in the ledger. Returns the position of the next page, too.
+    pub async fn list_joined(
+        &self,
+        filter: &FailureFilter,
+        to: Option<Millis>,
+        before: &FailurePlace,
+        limit: u32,
+    ) -> sqlx::Result<(Vec<JoinedFailure>, Option<FailurePlace>)> {
+        let end = to.map(|to| (to.0, String::new()));
+        let before = end.as_ref().map_or(before, |end| before.min(end));
+        let page = self.list(filter, before, limit).await?;
+        Ok((self.join(page.failures).await?, page.next))
+    }
+
+    /// Joins failures with their accounts' entries in the ledger.
+    pub async fn join(&self, failures: Vec<FailedRequest>) -> sqlx::Result<Vec<JoinedFailure>> {
+        let holds = failures.iter();
+        let holds = holds.filter_map(|failure| ids::hold_of_request(&failure.request_id));
+        let store = LedgerStore::new(self.database.clone());
+        let ended = store.find_requests(&holds.collect::<Vec<_>>()).await?;
+        let by_id = ended
+            .into_iter()
+            .map(|ended| (ended.request_id.clone(), ended));
+        let mut by_id: HashMap<_, _> = by_id.collect();
+        let joined = failures.into_iter().map(|failure| {
+            let ended = by_id.remove(&failure.request_id);
+            let ended = ended.filter(|ended| ended.account.0 == failure.account_id);
+            (failure, ended)
+        });
+        Ok(joined.collect())
     }
 
     /// Returns the failures among these requests, by the requests' ids.

@@ -303,7 +303,7 @@ pub(super) async fn list(
     before: &FailurePlace,
     limit: u32,
 ) -> sqlx::Result<FailurePage> {
-    let limit = match filter.conditions() {
+    let rows_to_read = match filter.conditions() {
         0 | 1 => limit.min(WINDOW),
         _ => WINDOW,
     };
@@ -322,18 +322,22 @@ pub(super) async fn list(
         .bind(&before.1)
         .bind(filter.from.map_or(i64::MIN, |from| from.0))
         .bind(value)
-        .bind(i64::from(limit))
+        .bind(i64::from(rows_to_read))
         .fetch_all(database.reader())
         .await?;
     let mut failures: Vec<_> = rows
         .iter()
         .map(|row| read(keys, row))
         .collect::<sqlx::Result<_>>()?;
-    let next = match failures.last() {
-        Some(last) if failures.len() == limit as usize => Some(place(last)),
+    let mut next = match failures.last() {
+        Some(last) if failures.len() == rows_to_read as usize => Some(place(last)),
         _ => None,
     };
     failures.retain(|failure| filter.matches(failure));
+    if failures.len() > limit as usize {
+        failures.truncate(limit as usize);
+        next = failures.last().map(place);
+    }
     Ok(FailurePage { failures, next })
 }
 
@@ -385,6 +389,11 @@ pub(super) async fn list_of_user(
         .fetch_all(database.reader())
         .await?;
     rows.iter().map(|row| read(keys, row)).collect()
+}
+
+/// Returns the position behind all failures. It has as many digits as a position may have.
+pub fn behind_all() -> FailurePlace {
+    (999_999_999_999_999_999, String::new())
 }
 
 /// Reads a position from the text of [`place_text`].

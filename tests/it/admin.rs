@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tests::gateway::{USER, at, on_each_database};
 use tests::ledger::{Served, hold, serve, settle};
 use tests::{Client, Gateway, guests};
+use weir_identity::dev_issuer::{DevAudience, DevIssuer};
 use weir_identity::store;
 use weir_ledger::verify::verify;
 use weir_storage::clock::ManualClock;
@@ -368,9 +369,12 @@ async fn users_and_keys_are_listed_part_by_part_without_their_secrets() {
 
         let by = format!("/admin/audit?actor=user:{root}");
         let events = parts(&admin, &by, "events", "kind", "before").await;
+        let (created, others): (Vec<_>, Vec<_>) =
+            events.into_iter().partition(|kind| kind == "user.created");
+        assert_eq!(created.len(), 3, "bob, carol and a/b?c");
         let mut expected = vec!["user.topped_up", "api_key.revoked"];
         expected.extend(["api_key.created"; 5]);
-        assert_eq!(events, expected);
+        assert_eq!(others, expected);
     })
     .await;
 }
@@ -440,6 +444,44 @@ async fn changes_of_keys_plugins_and_settings_are_one_list() {
     let wrong = admin.get("/admin/audit?changes=yes").await;
     let error = wrong.error(400, "INVALID_REQUEST");
     assert_eq!(error["param"], "changes");
+}
+
+/// Sign-ins and directories: `tests/it/sign_in.rs` and `tests/it/scim.rs`.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_user_is_created_once_in_the_list_of_changes() {
+    each(async |gateway, _| {
+        let admin = gateway.admin("root").await;
+        let root = gateway.web_user_id("root").await;
+        let alice = gateway.web("alice");
+        // All at once, and once more.
+        let first = (0..4).map(|_| alice.get("/usage/me"));
+        for answer in futures_util::future::join_all(first).await {
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        }
+        assert_eq!(alice.get("/usage/me").await.status, 200);
+        for _ in 0..2 {
+            let new = json!({ "user_id": "bob", "name": "n" });
+            assert_eq!(admin.post("/admin/keys", &new).await.status, 201);
+        }
+
+        let alice = gateway.web_user_id("alice").await;
+        let issuer = DevIssuer::settings(DevAudience::Identity).issuer;
+        let by_issuer = json!(format!("issuer:{issuer}"));
+        for (user, actor) in [
+            (&*alice, by_issuer.clone()),
+            (&*root, by_issuer),
+            ("bob", json!(format!("user:{root}"))),
+            (USER, Value::Null),
+        ] {
+            let path = format!("/admin/audit?changes=true&kind=user.created&user_id={user}");
+            let listed = admin.get(&path).await.json();
+            let events = listed["events"].as_array().expect("a list");
+            assert_eq!(events.len(), 1, "{user}: {listed}");
+            assert_eq!(events[0]["actor"], actor, "{user}: {listed}");
+            assert_eq!(events[0]["count"], 1, "{user}: {listed}");
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

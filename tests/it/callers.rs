@@ -337,6 +337,7 @@ async fn a_valid_key_beside_another_proof_counts_as_no_failure() {
         "bob",
         "new",
         false,
+        None,
         gateway.app().clock.now(),
     );
     let another = another.await.expect("a key");

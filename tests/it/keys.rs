@@ -109,6 +109,7 @@ async fn an_expired_key_ends() {
         "bob",
         "old",
         false,
+        None,
         now,
     )
     .await

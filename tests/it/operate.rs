@@ -268,6 +268,7 @@ fn operate(folder: &Path, database: &str, by: &str) {
         "user.plan_set",
         "api_key.revoked",
         "api_key.created",
+        "user.created",
     ];
     // Events within a second may be one event with a count.
     let mut seen = kinds(folder, &["--user", "alice", "--by", by]);

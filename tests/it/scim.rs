@@ -244,6 +244,11 @@ async fn a_directory_disables_users_at_once_and_enables_nobody_whom_an_operator_
     let by_directory = events.filter(|event| event["actor"] == *actor);
     let counts = by_directory.filter_map(|event| event["count"].as_i64());
     assert_eq!(counts.sum::<i64>(), 4);
+    let path = format!("/admin/audit?kind=user.created&user_id={id}");
+    let created = admin.get(&path).await.json();
+    let events = created["events"].as_array().expect("a list");
+    assert_eq!(events.len(), 1, "{created}");
+    assert_eq!(events[0]["actor"], *actor, "{created}");
 }
 
 #[tokio::test]

@@ -352,6 +352,12 @@ async fn a_person_signs_in_at_a_real_issuer_and_is_one_user() {
         (&json!("oidc"), &json!(id))
     );
     assert!(!text.contains(&parameter(&back, "code")), "{text}");
+    let path = format!("/admin/audit?kind=user.created&user_id={id}");
+    let created = admin.get(&path).await.json();
+    let events = created["events"].as_array().expect("a list");
+    assert_eq!(events.len(), 1, "{created}");
+    let by = format!("issuer:{}", server.issuer());
+    assert_eq!(events[0]["actor"], by, "{created}");
 
     // A disabled user is out, and cannot come in again.
     let path = format!("/admin/users/{id}/disable");

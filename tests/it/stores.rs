@@ -80,7 +80,8 @@ async fn a_key_is_made_and_found_on_every_combination() {
     each_combination(async |stores| {
         let (database, now) = (&stores.database, Millis::now());
         let peppers = Peppers::of([(1, SecretKey::new([3; 32]))]);
-        let make = |replace| store::create_key(database, &peppers, "älice", "laptop", replace, now);
+        let make =
+            |replace| store::create_key(database, &peppers, "älice", "laptop", replace, None, now);
         let first = make(false).await.expect("a key");
         let found = store::find_key(database, first.id())
             .await
@@ -1231,7 +1232,7 @@ async fn a_later_use_of_a_key_is_not_overwritten_by_an_earlier_one() {
         let database = &stores.database;
         let peppers = Peppers::of([(1, SecretKey::new([3; 32]))]);
         let now = Millis::now();
-        let key = store::create_key(database, &peppers, "alice", "a", false, now);
+        let key = store::create_key(database, &peppers, "alice", "a", false, None, now);
         let key = key.await.expect("a key");
         for (used, shown) in [(5, 5), (9, 9), (7, 9)] {
             let batch = [

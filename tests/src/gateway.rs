@@ -199,7 +199,7 @@ impl Gateway {
     pub async fn expired_key(&self, user: &str) -> String {
         let made_at = Millis(self.app.clock.now().0 - 91 * 86_400_000);
         let (database, peppers) = (&self.app.database, &self.app.identity.key_peppers);
-        let key = store::create_key(database, peppers, user, "old", false, made_at).await;
+        let key = store::create_key(database, peppers, user, "old", false, None, made_at).await;
         key.expect("a key").expose().to_owned()
     }
 
@@ -512,6 +512,7 @@ impl Builder {
                     USER,
                     "test",
                     false,
+                    None,
                     now,
                 );
                 match made.await {

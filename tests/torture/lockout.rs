@@ -76,7 +76,7 @@ async fn crowd() -> bool {
 async fn new_key(gateway: &Gateway) -> Client {
     let app = gateway.app();
     let (database, peppers, now) = (&app.database, &app.identity.key_peppers, app.clock.now());
-    let key = store::create_key(database, peppers, USER, "new", false, now).await;
+    let key = store::create_key(database, peppers, USER, "new", false, None, now).await;
     gateway.stranger().with_key(key.expect("a key").expose())
 }
 

@@ -78,7 +78,8 @@ pub async fn replace_key(
             .record(AuditEvent::KeyRevoked { user_id, key_id });
     }
     let (peppers, now) = (&identity.key_peppers, identity.clock.now());
-    store::keep_key(database, peppers, key, (user_id, name), true, now).await?;
+    let owner = (user_id, name);
+    store::keep_key(database, peppers, key, owner, true, None, now).await?;
     let (user_id, key_id) = event(key.id());
     identity
         .audit

@@ -13,6 +13,7 @@ use super::pepper::{Pepper, Peppers};
 use super::roles::Role;
 use super::scope::KeyScope;
 use super::stored_plan::StoredPlan;
+use weir_request::audit::{self, Actor, AuditEvent};
 use weir_ledger::plans::plan_ends_at;
 use weir_ledger::{BudgetPart, BudgetState, Budgets, Credits, Plan};
 use weir_request::content_log::ContentLogChoice;
@@ -54,20 +55,38 @@ pub async fn find_or_create_web_user(
     if let Some(user) = find_web_user(database.reader(), issuer, subject).await? {
         return Ok(user);
     }
-    sqlx::query(
-        "INSERT INTO users (id, issuer, subject, created_at) VALUES ($1, $2, $3, $4) \
-         ON CONFLICT (issuer, subject) DO NOTHING",
-    )
-    .bind(ids::user_id())
-    .bind(issuer)
-    .bind(subject)
-    .bind(now.0)
-    .execute(database.writer())
-    .await?;
+    let mut transaction = database.begin().await?;
+    insert_web_user(&mut transaction, issuer, subject, now).await?;
+    transaction.commit().await?;
     // A separate statement on the writer: the loser of a race sees the winner's row only now.
     find_web_user(database.writer(), issuer, subject)
         .await?
         .ok_or(sqlx::Error::RowNotFound)
+}
+
+/// Creates the user with this issuer and subject, unless there is one.
+pub async fn insert_web_user(
+    transaction: &mut Transaction,
+    issuer: &str,
+    subject: &str,
+    now: Millis,
+) -> sqlx::Result<()> {
+    let user_id = ids::user_id();
+    let inserted = sqlx::query(
+        "INSERT INTO users (id, issuer, subject, created_at) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (issuer, subject) DO NOTHING",
+    )
+    .bind(&user_id)
+    .bind(issuer)
+    .bind(subject)
+    .bind(now.0)
+    .execute(&mut *transaction)
+    .await?;
+    if inserted.rows_affected() == 0 {
+        return Ok(());
+    }
+    let by = Actor::issuer(issuer);
+    audit::insert_within(transaction, &AuditEvent::UserCreated { user_id }, Some(&by)).await
 }
 
 /// Stores the verified e-mail address of a token if it is a new one.
@@ -897,29 +916,37 @@ pub async fn create_key(
     user_id: &str,
     name: &str,
     replace: bool,
+    by: Option<&Actor>,
     now: Millis,
 ) -> sqlx::Result<RawKey> {
     let key = RawKey::generate();
-    keep_key(database, peppers, &key, (user_id, name), replace, now).await?;
+    let owner = (user_id, name);
+    keep_key(database, peppers, &key, owner, replace, by, now).await?;
     Ok(key)
 }
 
-/// Registers an existing key; `owner` is its user's id and its name.
+/// Registers an existing key; `owner` is its user's id and its name. `by` creates the user if the id is unknown.
 pub async fn keep_key(
     database: &Database,
     peppers: &Peppers,
     key: &RawKey,
     owner: (&str, &str),
     replace: bool,
+    by: Option<&Actor>,
     now: Millis,
 ) -> sqlx::Result<()> {
     let (user_id, name) = owner;
     let mut transaction = database.begin().await?;
-    sqlx::query("INSERT INTO users (id, created_at) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING")
+    let insert = "INSERT INTO users (id, created_at) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING";
+    let inserted = sqlx::query(insert)
         .bind(user_id)
         .bind(now.0)
         .execute(&mut transaction)
         .await?;
+    if inserted.rows_affected() > 0 {
+        let user_id = user_id.to_owned();
+        audit::insert_within(&mut transaction, &AuditEvent::UserCreated { user_id }, by).await?;
+    }
     if replace {
         sqlx::query(
             "UPDATE api_keys SET disabled_at = $1 \

@@ -53,7 +53,7 @@ pub async fn create_key(
     by: &Actor,
 ) -> Result<(RawKey, Millis), ApiError> {
     let now = core.clock.now();
-    let key = store::create_key(&core.database, peppers, user_id, name, false, now)
+    let key = store::create_key(&core.database, peppers, user_id, name, false, Some(by), now)
         .await
         .map_err(store_failed)?;
     let expires_at = finish_key(core, (user_id, &key), limits, now, by).await?;

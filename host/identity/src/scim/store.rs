@@ -13,7 +13,7 @@ use weir_storage::ids;
 use super::Kind;
 use super::document::{Document, EXTERNAL_ID, MEMBERS, members, subject, text};
 use super::query::Lookup;
-use crate::store::lock_account;
+use crate::store::{insert_web_user, lock_account};
 
 /// A stored user or group.
 #[derive(Debug, Clone)]
@@ -157,12 +157,7 @@ pub(super) async fn create(
         Kind::Group => ids::group_id(),
         Kind::User => {
             let subject = subject(&document).unwrap_or_default();
-            let insert = sqlx::query(
-                "INSERT INTO users (id, issuer, subject, created_at) VALUES ($1, $2, $3, $4) \
-                 ON CONFLICT (issuer, subject) DO NOTHING",
-            );
-            let insert = insert.bind(ids::user_id()).bind(issuer).bind(subject);
-            insert.bind(now.0).execute(&mut transaction).await?;
+            insert_web_user(&mut transaction, issuer, subject, now).await?;
             sqlx::query_scalar("SELECT id FROM users WHERE issuer = $1 AND subject = $2")
                 .bind(issuer)
                 .bind(subject)

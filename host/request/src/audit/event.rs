@@ -60,6 +60,11 @@ pub enum AuditEvent {
         /// The request's id.
         request_id: String,
     },
+    /// A user was created: by their first token or sign-in, by their first key, or by the issuer's directory.
+    UserCreated {
+        /// The user's id.
+        user_id: String,
+    },
     /// An operator, or the issuer's directory, disabled a user.
     UserDisabled {
         /// The user's id.
@@ -286,6 +291,7 @@ impl AuditEvent {
                 reason: Some(request_id),
                 ..of("request.content_viewed", Some(user_id))
             },
+            Self::UserCreated { user_id } => of("user.created", Some(user_id)),
             Self::UserDisabled { user_id } => of("user.disabled", Some(user_id)),
             Self::UserEnabled { user_id } => of("user.enabled", Some(user_id)),
             Self::UserErased { user_id } => of("user.erased", Some(user_id)),

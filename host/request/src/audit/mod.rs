@@ -3,7 +3,8 @@
 //! A request puts its event into a bounded queue and continues. One task gathers the events of a second, counts equal
 //! ones, and writes them in one transaction. Repeatable events are aggregated for ten minutes ([`sums`]): a stranger
 //! cannot fill the table, and the log has a line only for such a row. The log counts the events of a flood that exceeds
-//! the queue. weir keeps events for `audit_days` ([`retention`]).
+//! the queue. weir keeps events for `audit_days` ([`retention`]). New users are recorded in the transaction that creates
+//! them, so no way to create one can forget it.
 //!
 //! **Invariant:** no personal data and no secrets: opaque user and key ids, never an address, a token or a
 //! key.
@@ -32,6 +33,7 @@ use self::occurrence::{EqualEvents, GatheredEvents, Occurrence, Rows};
 use self::sums::EventSums;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
+use weir_storage::database::Transaction;
 
 /// Events in the queue; further events are counted and dropped.
 const QUEUE: usize = 4_096;
@@ -173,21 +175,41 @@ async fn insert(database: &Database, rows: &Rows) -> sqlx::Result<()> {
     }
     let mut transaction = database.begin().await?;
     for (Occurrence { event, actor }, EqualEvents { at, count, .. }) in rows {
-        let columns = event.columns();
-        sqlx::query(
-            "INSERT INTO audit_events (at, count, kind, actor, method, reason, user_id, key_id) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-        )
-        .bind(at.0)
-        .bind(*count)
-        .bind(columns.kind)
-        .bind(actor.as_ref().map(Actor::as_str))
-        .bind(columns.method)
-        .bind(columns.reason)
-        .bind(columns.user_id)
-        .bind(columns.key_id)
-        .execute(&mut transaction)
-        .await?;
+        insert_row(&mut transaction, event, actor.as_ref(), *at, *count).await?;
     }
     transaction.commit().await
+}
+
+/// Records an event in the transaction of its change.
+pub(crate) async fn insert_within(
+    transaction: &mut Transaction,
+    event: &AuditEvent,
+    actor: Option<&Actor>,
+) -> sqlx::Result<()> {
+    insert_row(transaction, event, actor, Millis::now(), 1).await
+}
+
+async fn insert_row(
+    transaction: &mut Transaction,
+    event: &AuditEvent,
+    actor: Option<&Actor>,
+    at: Millis,
+    count: i64,
+) -> sqlx::Result<()> {
+    let columns = event.columns();
+    sqlx::query(
+        "INSERT INTO audit_events (at, count, kind, actor, method, reason, user_id, key_id) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    )
+    .bind(at.0)
+    .bind(count)
+    .bind(columns.kind)
+    .bind(actor.map(Actor::as_str))
+    .bind(columns.method)
+    .bind(columns.reason)
+    .bind(columns.user_id)
+    .bind(columns.key_id)
+    .execute(&mut *transaction)
+    .await
+    .map(drop)
 }

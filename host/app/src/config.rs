@@ -36,6 +36,9 @@ use weir_inference::droppable::FieldNames;
 use weir_inference::response_cache::settings::ResponseCacheSettings;
 use weir_inference::sessions::settings::SessionSettings;
 use weir_inference::settings::ExchangeLimits;
+use weir_ledger::LedgerSettings;
+use weir_ledger::price::PriceFactors;
+use weir_payments::settings::PaymentSettings;
 use weir_plugins::settings::PluginSettings;
 use weir_plugins::trust::Trust;
 use weir_request::admission::AdmissionLimits;
@@ -46,6 +49,9 @@ use weir_request::limits::settings::{BodyLimits, TimeoutSettings};
 use weir_request::listen_address::ListenAddress;
 use weir_request::log_export::settings::LogExportSettings;
 use weir_request::node::stores::StoreSettings;
+use weir_storage::database::{self, SqlDialect};
+use weir_storage::sealing::SealingKeySettings;
+use weir_storage::secrets::{SecretSource, SecretUrl};
 use weir_swarms::swarm::settings::SwarmSettings;
 use weir_telemetry::LogFormat;
 use weir_telemetry::settings::TelemetrySettings;
@@ -53,12 +59,6 @@ use weir_tools::remote::settings::McpServerSettings;
 use weir_tools::settings::{CredentialSettings, IntegrationSettings, ToolSettings, ToolsSettings};
 
 use crate::tls::TlsSettings;
-use weir_ledger::LedgerSettings;
-use weir_ledger::price::PriceFactors;
-use weir_payments::settings::PaymentSettings;
-use weir_storage::database::{self, SqlDialect};
-use weir_storage::sealing::SealingKeySettings;
-use weir_storage::secrets::{SecretSource, SecretUrl};
 
 /// The minimum bytes of the token for metrics.
 pub const METRICS_TOKEN_BYTES: usize = 32;

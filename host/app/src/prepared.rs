@@ -14,6 +14,7 @@ use weir_identity::service_token::ServiceTokenSource;
 use weir_identity::sign_in::SignInIssuers;
 use weir_identity::verifiers::Verifiers;
 use weir_outgoing as outgoing;
+use weir_payments::settings::PaymentSecrets;
 use weir_plugins::bundled::BundledComponent;
 use weir_plugins::progress::CompileProgress;
 use weir_plugins::{Loader, Plugins};
@@ -32,7 +33,6 @@ use weir_upstream::file_reader::FileReader;
 
 use crate::config::Config;
 use crate::tls::Tls;
-use weir_payments::settings::PaymentSecrets;
 
 /// Parts that need neither the database nor the network.
 pub struct PreparedParts {

@@ -17,9 +17,9 @@ use weir_identity::admin::LocalPeer;
 use weir_identity::client_address::ClientAddress;
 use weir_request::context::{REQUEST_ID, RequestContext, RequestObservers};
 use weir_request::cors;
+use weir_storage::cache::RateDecision;
 
 use crate::App;
-use weir_storage::cache::RateDecision;
 
 /// The IP address of a connection's peer.
 #[derive(Debug, Clone, Copy)]

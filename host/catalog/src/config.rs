@@ -5,14 +5,14 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-
-use super::end_date::EndDate;
 use weir_ledger::Unit;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
 use weir_request::limits::data::Regions;
 use weir_sandbox::adapter::bindings::adapter::CredentialSlot;
 use weir_upstream::credential::settings::CredentialSettings;
 use weir_upstream::image_tokens::ImageFamily;
+
+use super::end_date::EndDate;
 
 /// An upstream: `[providers.NAME]`.
 #[derive(Debug, Clone, Deserialize)]

@@ -39,6 +39,10 @@ use weir_ledger::pricing::{self, UsageBound};
 use weir_ledger::{Credits, Plan, Unit};
 use weir_plugins::{Component, FilterComponent, PluginKind, Plugins};
 use weir_request::limits::settings::TimeoutSettings;
+use weir_sandbox::ConfigureError;
+use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description, Setting};
+use weir_sandbox::adapter::description;
+use weir_storage::clock::Millis;
 use weir_tools::settings::CredentialSettings;
 use weir_upstream::image_tokens::{ImageCounting, ImageFamily};
 use weir_upstream::redact;
@@ -54,10 +58,6 @@ use self::filter_service::FilterService;
 use self::filters::FilterConfig;
 use self::plans::PlanTerms;
 pub use self::problem::Problem;
-use weir_sandbox::ConfigureError;
-use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description, Setting};
-use weir_sandbox::adapter::description;
-use weir_storage::clock::Millis;
 
 /// The built-in providers and models.
 pub const DEFAULT: &str = include_str!("default.toml");

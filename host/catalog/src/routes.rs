@@ -8,7 +8,6 @@ use axum::extract::State;
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
-
 use weir_identity::admin::AdminCaller;
 use weir_identity::{Caller, limits};
 

@@ -20,7 +20,6 @@ use std::time::Duration;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
-
 use weir_storage::database;
 
 pub use self::codes::ErrorCode;

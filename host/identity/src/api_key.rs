@@ -9,6 +9,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
+use weir_request::content_log::ContentLogChoice;
+use weir_request::limits::data::CallerDataLimits;
+use weir_storage::clock::Millis;
+use weir_storage::secrets::{SecretKey, random_bytes};
 
 use super::filter_options::CallerFilterOptions;
 use super::limits::LimitsOwner;
@@ -18,10 +22,6 @@ use super::principal::{Principal, PrincipalRefusal};
 use super::roles::Role;
 use super::scope::KeyScope;
 use super::stored_plan::StoredPlan;
-use weir_request::content_log::ContentLogChoice;
-use weir_request::limits::data::CallerDataLimits;
-use weir_storage::clock::Millis;
-use weir_storage::secrets::{SecretKey, random_bytes};
 
 /// The lifetime of a key, in days.
 pub const LIFETIME_DAYS: i64 = 90;

@@ -16,12 +16,12 @@ use sha2::{Digest, Sha256};
 use weir_errors::ApiError;
 use weir_request::audit::{Actor, AuditEvent};
 use weir_request::node::Core;
-
-use super::errors::sessions_failed;
 use weir_storage::clock::Millis;
 use weir_storage::expiring::ExpiringValues;
 use weir_storage::ids::Hex;
 use weir_storage::secrets::{Secret, random_bytes};
+
+use super::errors::sessions_failed;
 
 /// The lifetime of a link.
 pub const LIFETIME: Duration = Duration::from_secs(10 * 60);

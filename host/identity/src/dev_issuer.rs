@@ -13,11 +13,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::{AlgorithmParameters, Jwk};
 use jsonwebtoken::{Algorithm as Signature, EncodingKey};
 use serde_json::{Value, json};
+use weir_storage::clock::Millis;
+use weir_storage::secrets::{Secret, SecretKey};
 
 use super::jwks::KeySet;
 use super::settings::{Algorithm, DEV_ISSUER_PREFIX, IssuerSettings};
-use weir_storage::clock::Millis;
-use weir_storage::secrets::{Secret, SecretKey};
 
 /// The lifetime of its tokens, in seconds.
 pub const LIFETIME_SECONDS: i64 = 3_600;

@@ -16,6 +16,7 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_request::context::RequestContext;
 use weir_request::cors;
 use weir_request::request::{BodyReader, JsonBody};
+use weir_storage::cache::{CallerLookup, RateDecision};
 
 use super::caller::Identification;
 use super::client_address::bucket;
@@ -23,7 +24,6 @@ use super::credentials::{ATTESTATION, bearer};
 use super::errors::locked_out;
 use super::jwt::{TokenError, TokenVerifier, VerifiedClaims};
 use super::parts::IdentityParts;
-use weir_storage::cache::{CallerLookup, RateDecision};
 
 /// The maximum bytes of a body.
 const MAX_BYTES: usize = 16 << 10;

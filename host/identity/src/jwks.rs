@@ -18,10 +18,10 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::JoinHandle;
 use url::Url;
 use weir_outgoing::Client;
-
-use super::settings::{Algorithm, IssuerSettings};
 use weir_outgoing::fetch::{self, FetchError};
 use weir_storage::clock::{Clock, Millis};
+
+use super::settings::{Algorithm, IssuerSettings};
 
 /// The minimum time between two fetches, in milliseconds.
 pub const COOLDOWN_MS: i64 = 15_000;

@@ -21,10 +21,10 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use weir_errors::{ApiError, ErrorCode};
 use weir_outgoing::Client;
+use weir_storage::clock::{Clock, Millis};
 
 use super::jwks::{COOLDOWN_MS, KeyError, KeySet, MAX_KID_CHARS};
 use super::settings::{Algorithm, IdentitySettings, IssuerSettings, ServiceSettings};
-use weir_storage::clock::{Clock, Millis};
 
 /// The tolerated difference between the issuer's clock and weir's, in milliseconds.
 const LEEWAY_MS: i64 = 60_000;

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::store;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
+
+use crate::store;
 
 const INTERVAL: Duration = Duration::from_secs(60);
 

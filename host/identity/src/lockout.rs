@@ -13,10 +13,10 @@ use std::time::Duration;
 use weir_errors::ApiError;
 use weir_request::audit::{Actor, AuditEvent};
 use weir_request::node::Core;
+use weir_storage::cache::{CacheError, Lockout, LockoutPolicy};
 
 use super::client_address::{ClientAddress, bucket};
 use super::parts::IdentityParts;
-use weir_storage::cache::{CacheError, Lockout, LockoutPolicy};
 
 /// Ten forged credentials within five minutes cause a lockout of fifteen minutes.
 pub const LOCKOUT: LockoutPolicy = LockoutPolicy {

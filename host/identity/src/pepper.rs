@@ -12,7 +12,6 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
-
 use weir_storage::Database;
 use weir_storage::database::at_start;
 use weir_storage::secrets::SecretKey;

@@ -3,7 +3,6 @@
 use std::num::NonZeroU32;
 
 use serde::Deserialize;
-
 use weir_ledger::Plan;
 use weir_storage::cache::Rate;
 

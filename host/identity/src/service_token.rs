@@ -10,13 +10,13 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::Mutex;
 use url::Url;
 use weir_outgoing::Client;
-
-use super::node_token::NodeTokens;
-use super::settings::{ClientCredentialsSettings, OutgoingSettings};
 use weir_outgoing::fetch::{self, FetchError};
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::secrets::Secret;
 use weir_storage::secrets::environment;
+
+use super::node_token::NodeTokens;
+use super::settings::{ClientCredentialsSettings, OutgoingSettings};
 
 /// The lifetime of a token if its endpoint gives none, in milliseconds.
 const DEFAULT_LIFETIME_MS: i64 = 300_000;

@@ -6,10 +6,10 @@
 use std::path::PathBuf;
 
 use serde::Deserialize;
-
-use super::roles::Role;
 use weir_outgoing::fetch::parse_url;
 use weir_storage::secrets::SecretSource;
+
+use super::roles::Role;
 
 /// The prefix of the names of development mode's issuer; no other issuer may use it.
 pub const DEV_ISSUER_PREFIX: &str = "urn:weir:dev";

@@ -4,6 +4,15 @@ use std::collections::BTreeMap;
 
 use sqlx::Row;
 use sqlx::any::AnyRow;
+use weir_ledger::plans::plan_ends_at;
+use weir_ledger::{BudgetPart, BudgetState, Budgets, Credits, Plan};
+use weir_request::audit::{self, Actor, AuditEvent};
+use weir_request::content_log::ContentLogChoice;
+use weir_request::limits::data::{CallerDataLimits, DataLimits};
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+use weir_storage::database::{DatabaseConnections, SqlDialect, Transaction};
+use weir_storage::ids::{self, Hex};
 
 use super::api_key::{LIFETIME_DAYS, RawKey, StoredKey};
 use super::filter_options::{CallerFilterOptions, FilterOptions};
@@ -13,15 +22,6 @@ use super::pepper::{Pepper, Peppers};
 use super::roles::Role;
 use super::scope::KeyScope;
 use super::stored_plan::StoredPlan;
-use weir_request::audit::{self, Actor, AuditEvent};
-use weir_ledger::plans::plan_ends_at;
-use weir_ledger::{BudgetPart, BudgetState, Budgets, Credits, Plan};
-use weir_request::content_log::ContentLogChoice;
-use weir_request::limits::data::{CallerDataLimits, DataLimits};
-use weir_storage::Database;
-use weir_storage::clock::Millis;
-use weir_storage::database::{DatabaseConnections, SqlDialect, Transaction};
-use weir_storage::ids::{self, Hex};
 
 /// The record of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,16 +6,16 @@
 //! know. Queries about any account therefore read `NULLIF(disabled_at, 0)`.
 
 use weir_errors::{ApiError, ErrorCode};
+use weir_ledger::{BudgetPart, Plan};
 use weir_request::audit::{Actor, AuditEvent};
 use weir_request::node::Core;
+use weir_storage::cache::Tombstone;
 
 use super::errors::{not_on_all_nodes, store_failed, user_disabled};
 use super::filter_options::FilterOptions;
 use super::key_records::{KEY_TTL, drop_plan};
 use super::part_rates::PartRate;
 use super::{members, store};
-use weir_ledger::{BudgetPart, Plan};
-use weir_storage::cache::Tombstone;
 
 /// Disables or enables a user immediately on every node. Returns whether the user exists.
 ///

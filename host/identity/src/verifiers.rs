@@ -5,11 +5,11 @@
 
 use anyhow::anyhow;
 use weir_outgoing::Client;
+use weir_storage::clock::Clock;
 
 use super::dev_issuer::{DevAudience, DevIssuer};
 use super::jwt::{AllowedServices, TokenKind, TokenVerifier};
 use super::settings::{IdentitySettings, IssuerSettings};
-use weir_storage::clock::Clock;
 
 /// One verifier for each accepted kind of token.
 #[derive(Debug, Clone, Default)]

@@ -19,6 +19,9 @@ use serde::{Deserialize, Serialize};
 use weir_errors::{ApiError, ErrorCode};
 use weir_request::audit::{Actor, AuditEvent};
 use weir_request::node::Core;
+use weir_storage::clock::Millis;
+use weir_storage::sealing::{KeyRing, Purpose};
+use weir_storage::secrets::random_bytes;
 
 use super::caller::{Caller, Identification};
 use super::dev_issuer::{DevAudience, DevIssuer};
@@ -30,9 +33,6 @@ use super::parts::IdentityParts;
 use super::sign_in::issuer::{Person, SignInError, SignInIssuer};
 use super::sign_in::pending::{IssuerRedirect, PendingSignIn};
 use super::{console_link, members, store};
-use weir_storage::clock::Millis;
-use weir_storage::sealing::{KeyRing, Purpose};
-use weir_storage::secrets::random_bytes;
 
 /// The maximum lifetime of a session.
 pub const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);

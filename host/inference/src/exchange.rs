@@ -15,6 +15,12 @@ use http::StatusCode;
 use tokio::time::Instant;
 use weir_dialects::Attachment;
 use weir_dialects::hosted::{self, HostedTerms};
+use weir_plugins::Component;
+use weir_sandbox::ConfigureError;
+use weir_sandbox::adapter::bindings::adapter::{
+    Failure, FailureKind, HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
+};
+use weir_sandbox::adapter::{AdapterCallError, AdapterRequest, GuestExchange, RequestRef};
 use weir_upstream::client::{HttpClient, SendError, UpstreamBody};
 use weir_upstream::credential::Authorization;
 use weir_upstream::destination;
@@ -26,12 +32,6 @@ use weir_upstream::{Upstream, UpstreamTimeouts};
 use super::leniency::LenientRequest;
 use super::pace::StreamPace;
 use super::relay::Relay;
-use weir_plugins::Component;
-use weir_sandbox::ConfigureError;
-use weir_sandbox::adapter::bindings::adapter::{
-    Failure, FailureKind, HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
-};
-use weir_sandbox::adapter::{AdapterCallError, AdapterRequest, GuestExchange, RequestRef};
 
 use crate::recordings::{OpenRecording, Recorder};
 

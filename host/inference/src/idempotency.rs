@@ -10,12 +10,12 @@ use http::request::Parts;
 use http::{HeaderName, Method};
 use sha2::{Digest, Sha256};
 use weir_errors::{ApiError, ErrorCode};
-use weir_request::context::RequestContext;
-
-use super::InferenceParts;
 use weir_ledger::idempotency::{ClaimedKey, open_answer};
 use weir_ledger::{AccountId, IdempotencyClaim, KeyConflict, MAX_KEY_BYTES, ServedRequest};
+use weir_request::context::RequestContext;
 use weir_storage::clock::Millis;
+
+use super::InferenceParts;
 
 const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 

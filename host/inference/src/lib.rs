@@ -63,9 +63,14 @@ use weir_errors::ApiError;
 use weir_identity::filter_options::CallerFilterOptions;
 use weir_identity::part_rates::{PartRates, RequestRates};
 use weir_identity::{Caller, limits};
+use weir_ledger::price::PriceFactors;
+use weir_ledger::{AccountId, Credits, LedgerError, LedgerRefusal, Payer, Plan};
 use weir_request::content_log::LoggedRequest;
 use weir_request::context::RequestContext;
 use weir_request::limits::data::CallerDataLimits;
+use weir_sandbox::adapter::bindings::adapter::Task;
+use weir_sandbox::adapter::bindings::chat::{Event, ResponseFormat};
+use weir_storage::ids;
 use weir_upstream::error::{ExchangeError, Phase};
 
 use self::attended::Work;
@@ -80,11 +85,6 @@ use self::response_cache::{CacheLookup, CacheableRequest, CachedResponse, Respon
 use self::routing::Route;
 use crate::deltas::DeltaPublisher;
 use crate::sessions::SessionTurn;
-use weir_ledger::price::PriceFactors;
-use weir_ledger::{AccountId, Credits, LedgerError, LedgerRefusal, Payer, Plan};
-use weir_sandbox::adapter::bindings::adapter::Task;
-use weir_sandbox::adapter::bindings::chat::{Event, ResponseFormat};
-use weir_storage::ids;
 
 /// The payer of a request, with their plan and models.
 pub struct Customer {

@@ -34,7 +34,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-
 use weir_accounts::billing;
 use weir_dialects::BilledUsage;
 use weir_errors::{ApiError, ErrorCode};
@@ -56,8 +55,9 @@ use weir_storage::ids;
 use weir_upstream::sequence::Sequence;
 use weir_upstream::usage::{self, CheckedUsage, ModelLimits, RequestSize};
 
-use super::InferenceParts;
 use weir_payments::BuyingPages;
+
+use super::InferenceParts;
 
 /// The maximum delay of a finished response until its settlement is durable.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);

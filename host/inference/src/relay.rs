@@ -22,9 +22,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_dialects::{AnswerHead, AnswerStream, BilledUsage, Dialect, MessageOrigin, PlainResponse};
 use weir_errors::ApiError;
+use weir_ledger::idempotency::ClaimedKey;
 use weir_request::content_log::ResponseContent;
 use weir_request::context::RequestContext;
 use weir_request::failed_requests::TEXT_BYTES;
+use weir_sandbox::adapter::bindings::chat::{Event, FinishReason};
+use weir_sandbox::{Digest, printable};
 use weir_upstream::error::{ExchangeError, Phase};
 use weir_upstream::media::MediaPieces;
 use weir_upstream::sequence::{OutOfOrder, Sequence};
@@ -37,9 +40,6 @@ use super::response_cache::ResponseRecorder;
 use super::spans;
 use crate::deltas::DeltaPublisher;
 use crate::sessions::SessionTurn;
-use weir_ledger::idempotency::ClaimedKey;
-use weir_sandbox::adapter::bindings::chat::{Event, FinishReason};
-use weir_sandbox::{Digest, printable};
 
 /// The maximum unread pieces of a stream. A piece is the output of one adapter call: some hundred KiB, which every
 /// concurrent request's client may leave unread.

@@ -7,16 +7,17 @@ mod model;
 mod request;
 mod retrieval;
 
+use weir_catalog::Catalog;
+use weir_catalog::config::ModelKind;
+use weir_dialects::{ChatCall, MessageOrigin, hosted};
+use weir_errors::{ApiError, ErrorCode};
+
 pub use self::audio::{resolve_audio, set_recording_length};
 pub use self::images::resolve_images;
 use self::model::model;
 pub use self::model::{ProviderChoice, unknown_model};
 pub use self::request::{ResolvedRequest, ResolvedTask};
 pub use self::retrieval::resolve_retrieval;
-use weir_catalog::Catalog;
-use weir_catalog::config::ModelKind;
-use weir_dialects::{ChatCall, MessageOrigin, hosted};
-use weir_errors::{ApiError, ErrorCode};
 
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, ToolContent};

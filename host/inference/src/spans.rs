@@ -9,9 +9,8 @@ use opentelemetry::trace::SpanKind;
 use weir_catalog::Candidate;
 use weir_plugins::Component;
 use weir_request::context::RequestContext;
-use weir_upstream::error::ExchangeError;
-
 use weir_sandbox::adapter::bindings::chat::Started;
+use weir_upstream::error::ExchangeError;
 
 /// The maximum bytes of an upstream's model name.
 const MAX_NAME_BYTES: usize = 128;

@@ -16,7 +16,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
 use weir_storage::clock::Millis;
 
 use crate::credits::Credits;

@@ -22,7 +22,6 @@ use std::{io, thread};
 
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
-
 use weir_storage::database::SqlDialect;
 
 use crate::health::CommitterHealth;

@@ -11,7 +11,6 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::database::{DatabaseClock, SqlDialect, at_start};

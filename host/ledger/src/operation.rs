@@ -3,7 +3,6 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 

@@ -11,7 +11,6 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
-
 use weir_storage::clock::Millis;
 
 use crate::credits::Credits;

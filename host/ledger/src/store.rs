@@ -24,7 +24,6 @@ use std::time::{Duration, Instant};
 
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
-
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use serde::Deserialize;
-
-use super::signature::PublisherKey;
-use super::slot_name::{SLOT_NAMES, is_slot_name};
 use weir_sandbox::GuestLimits;
 use weir_sandbox::compiler::CompileLimits;
 use weir_sandbox::limits::MAX_MEMORY_BYTES;
+
+use super::signature::PublisherKey;
+use super::slot_name::{SLOT_NAMES, is_slot_name};
 
 /// Bounds on plugins: `[plugins]`.
 #[derive(Debug, Clone, Deserialize)]

@@ -6,10 +6,10 @@
 //! slot, even after its removal. A rollback needs no check, since its target has served before.
 
 use semver::Version;
+use weir_storage::database::Transaction;
 
 use super::error::OperationError;
 use super::trust::ValidSignature;
-use weir_storage::database::Transaction;
 
 /// Permissions that an operator must give explicitly.
 #[derive(Debug, Clone, Copy, Default)]

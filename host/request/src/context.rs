@@ -21,7 +21,9 @@ use serde_json::Value;
 use tracing::Level;
 use weir_dialects::ErrorFormat;
 use weir_errors::{ApiError, ErrorCode};
+use weir_ledger::{Credits, Quantity, TokenCounts};
 use weir_sandbox::Digest;
+use weir_storage::ids;
 use weir_telemetry::LineLimit;
 use weir_telemetry::propagation::TraceContext;
 use weir_telemetry::request_ids::RequestIds;
@@ -35,8 +37,6 @@ use crate::limits::data::{DataLimits, MAX_RETENTION_DAYS, REGIONS};
 use crate::log_export::{LogExport, RequestRow};
 use crate::metrics::requests::{CompletedRequest, RequestMetrics, method as method_name};
 use crate::traffic::{EndedCall, Fault, Traffic};
-use weir_ledger::{Credits, Quantity, TokenCounts};
-use weir_storage::ids;
 
 /// The header of a request's id, in requests and responses.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

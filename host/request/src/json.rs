@@ -1,7 +1,6 @@
 //! JSON of a known shape: bodies, and columns of the database.
 
 use serde::de::DeserializeOwned;
-
 use weir_errors::ApiError;
 
 /// Parses a body.

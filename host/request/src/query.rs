@@ -5,7 +5,6 @@ use std::convert::Infallible;
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
-
 use weir_errors::ApiError;
 
 /// Default and maximum number of items.

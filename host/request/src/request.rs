@@ -9,11 +9,11 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
 use weir_errors::{ApiError, ErrorCode};
+use weir_ledger::AccountId;
+use weir_sandbox::limits::COMPONENT_BYTES;
 
 use crate::admission::{Admission, BodyMemory, BodyReservation};
 use crate::limits::settings::BodyLimits;
-use weir_ledger::AccountId;
-use weir_sandbox::limits::COMPONENT_BYTES;
 
 /// The limits of request bodies, and their shared memory. Cheap to clone.
 #[derive(Clone)]

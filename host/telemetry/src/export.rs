@@ -17,9 +17,9 @@ use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 use weir_outgoing as outgoing;
+use weir_storage::secrets::environment;
 
 use super::settings::TelemetrySettings;
-use weir_storage::secrets::environment;
 
 /// Capacity of the queue, in spans.
 const WAITING: usize = 8_192;

@@ -7,7 +7,6 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use memchr::memmem::Finder;
-
 use weir_upstream::redact::redact_bytes;
 
 /// The minimum bytes of a secret's beginning at the end of a truncated body that are redacted.

@@ -15,7 +15,6 @@ use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
-
 use weir_dialects::Attachment;
 use weir_sandbox::adapter::bindings::adapter::{
     BodyPart, CredentialSlot, Description, Header, HttpRequest,

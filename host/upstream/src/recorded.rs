@@ -7,10 +7,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
+use weir_dialects::Attachment;
 use weir_sandbox::adapter::bindings::adapter::{Client, Header, Request, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, ImageRequest};
-
-use weir_dialects::Attachment;
 
 /// Clients' fields that name a person or a conversation.
 const PERSONAL: [&str; 6] = [

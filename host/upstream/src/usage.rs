@@ -16,7 +16,6 @@ use weir_sandbox::adapter::bindings::chat::{
     BuiltInTool, ChatRequest, Content, File, Image, ImageRequest, Message, ResponseFormat, Source,
     ToolContent, ToolKind, Usage,
 };
-
 use weir_sandbox::adapter::bindings::embeddings::Input;
 
 use crate::audio_length::RecordingLength;

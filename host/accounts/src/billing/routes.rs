@@ -8,6 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use weir_errors::ApiError;
 use weir_identity::Caller;
+use weir_ledger::LedgerError;
 use weir_request::audit::Actor;
 use weir_request::query::ListQuery;
 use weir_request::schemas::parameters::{CalendarMonth, Days, Limit};
@@ -20,7 +21,6 @@ use super::history::{RequestItem, RequestList, UsageQuery};
 use super::statement::TransactionList;
 use super::usage::UsageSummary;
 use super::usage::{self, Balances, UsageError};
-use weir_ledger::LedgerError;
 
 /// `GET /usage/me`: the caller's remaining credits and this cycle's usage, up to a minute old. With a `group`, the
 /// exact usage between two days.

@@ -18,6 +18,7 @@ use weir_identity::scope::KeyScope;
 use weir_identity::store::{self, KeyCreation, KeyItem, KeyOwner};
 use weir_identity::users::{self, set_rate};
 use weir_identity::{WebCaller, members, store_failed};
+use weir_ledger::{Budget, BudgetPart, BudgetState, BudgetWindow, Credits};
 use weir_request::audit::{Actor, AuditEvent};
 use weir_request::content_log::ContentLogChoice;
 use weir_request::content_log::settings::{ContentLogSwitch, require_allowed};
@@ -25,13 +26,12 @@ use weir_request::json::from_json;
 use weir_request::limits::data::DataLimits;
 use weir_request::request::JsonBody;
 use weir_request::schemas;
+use weir_storage::clock::Millis;
+use weir_storage::ids;
 
 use super::limits::{self, KeyLimits};
 use super::{KeyParts, finish_key};
 use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
-use weir_ledger::{Budget, BudgetPart, BudgetState, BudgetWindow, Credits};
-use weir_storage::clock::Millis;
-use weir_storage::ids;
 
 /// The body of `POST /api-keys`.
 #[derive(Default, Deserialize, ToSchema)]

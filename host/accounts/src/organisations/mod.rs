@@ -33,12 +33,12 @@ use weir_ledger::{BudgetPart, Ledger};
 use weir_request::audit::{Actor, AuditEvent};
 use weir_request::content_log::ContentLog;
 use weir_request::node::Core;
+use weir_storage::ids;
 
 pub use self::store::{
     InvitationItem, MemberItem, OrganisationItem, ProjectItem, find_invitations, list_members,
     list_of_user, list_projects,
 };
-use weir_storage::ids;
 
 /// The parts of a gateway that the endpoints of organisations use. Cheap to clone.
 #[derive(Clone)]

@@ -1,7 +1,6 @@
 //! Parts of the account pages.
 
 use axum::extract::FromRef;
-
 use weir_accounts::billing::BillingParts;
 
 use crate::App;

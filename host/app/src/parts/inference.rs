@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::FromRef;
-
 use weir_inference::InferenceParts;
 use weir_inference::sessions::Sessions;
 use weir_swarms::swarm::Swarms;

@@ -1,7 +1,6 @@
 //! Parts of the endpoints of keys.
 
 use axum::extract::FromRef;
-
 use weir_accounts::keys::KeyParts;
 
 use crate::App;

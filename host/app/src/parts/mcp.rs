@@ -1,7 +1,6 @@
 //! Parts of MCP.
 
 use axum::extract::FromRef;
-
 use weir_request::request::BodyReader;
 use weir_swarms::mcp::McpParts;
 

@@ -1,7 +1,6 @@
 //! Parts of organisations.
 
 use axum::extract::FromRef;
-
 use weir_accounts::organisations::OrganisationParts;
 
 use crate::App;

@@ -1,7 +1,6 @@
 //! Parts of the endpoints of slots.
 
 use axum::extract::FromRef;
-
 use weir_inference::plugins::PluginParts;
 
 use crate::App;

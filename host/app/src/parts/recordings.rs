@@ -1,7 +1,6 @@
 //! Parts of the endpoints of recordings.
 
 use axum::extract::FromRef;
-
 use weir_inference::recordings::RecordingParts;
 
 use crate::App;

@@ -1,7 +1,6 @@
 //! Parts of tasks.
 
 use axum::extract::FromRef;
-
 use weir_swarms::tasks::TaskParts;
 
 use crate::App;

@@ -1,7 +1,6 @@
 //! Tools, and remote tools.
 
 use axum::extract::FromRef;
-
 use weir_tools::Tools;
 use weir_tools::remote::RemoteTools;
 

@@ -1,7 +1,6 @@
 //! Parts of vouchers.
 
 use axum::extract::FromRef;
-
 use weir_accounts::vouchers::VoucherParts;
 use weir_request::node::Core;
 

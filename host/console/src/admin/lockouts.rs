@@ -13,7 +13,6 @@ use weir_identity::lockout;
 use weir_request::node::Core;
 use weir_request::query::ListQuery;
 use weir_request::schemas::parameters::Limit;
-
 use weir_storage::clock::Millis;
 
 /// A locked-out address.

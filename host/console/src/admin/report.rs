@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use serde::Serialize;
 use utoipa::ToSchema;
-
 use weir_accounts::billing::history::count_of;
 use weir_ledger::{UsageSums, plans};
 use weir_request::schemas;

@@ -25,9 +25,7 @@ use weir_ledger::store::history::{EndedRequest, RequestFilter};
 use weir_ledger::{AccountId, Credits, HoldState, LedgerStore, RequestSource};
 use weir_request::csv_export::{self, CsvLines};
 use weir_request::failed_requests::store::{self as failures, FailureFilter, FailurePlace};
-use weir_request::failed_requests::{
-    FailedAttempt, FailedRequest, FailedRequests, JoinedFailure,
-};
+use weir_request::failed_requests::{FailedAttempt, FailedRequest, FailedRequests, JoinedFailure};
 use weir_request::query::ListQuery;
 use weir_request::schemas;
 use weir_request::schemas::parameters::Limit;

@@ -26,6 +26,7 @@ use weir_ledger::{
     Account, AccountId, Action, Adjust, Budget, ChangeDirection, Credits, Grant, LedgerError,
     LedgerRefusal, LedgerStore, Operation, OperationId, Period, Plan, Pool, SetBudgets, TopUp,
 };
+use weir_payments::effects::store as effects_store;
 use weir_request::audit::AuditEvent;
 use weir_request::csv_export::{CsvTable, ListPage};
 use weir_request::node::Core;
@@ -36,8 +37,6 @@ use weir_request::small_body::SmallBody;
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 use weir_storage::ids;
-
-use weir_payments::effects::store as effects_store;
 
 /// Characters of an operator's id for a top-up or an adjustment.
 const ID_CHARACTERS: usize = 200;

@@ -9,7 +9,6 @@ use http::{HeaderValue, header};
 use sha2::{Digest, Sha256};
 use weir_app::request_layer::PermanentResponse;
 use weir_errors::{ApiError, ErrorCode};
-
 use weir_storage::ids::Hex;
 
 const STYLE: &str = include_str!("assets/console.css");

@@ -19,13 +19,13 @@ use weir_errors::ApiError;
 use weir_identity::members::unknown;
 use weir_identity::roles::{Permission, Role};
 use weir_ledger::BudgetWindow;
+use weir_storage::ids;
 
 use super::form::{ConsoleForm, FormError, FormFields};
 use super::format;
 use super::frame::{Flash, Frame, ORGANISATIONS};
 use super::session::{self, ConsoleUser};
 use super::{respond, snippets};
-use weir_storage::ids;
 
 const PATH: &str = ORGANISATIONS.path;
 

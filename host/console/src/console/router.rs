@@ -3,7 +3,6 @@
 use axum::Router;
 use axum::middleware;
 use axum::routing::{get, post};
-
 use weir_app::App;
 
 use super::{

@@ -19,12 +19,12 @@ use weir_identity::roles::Permission;
 use weir_identity::sign_in::pending::{self, PendingSignIn};
 use weir_identity::web_session::WebSession;
 use weir_identity::{Caller, Proof, WebCaller};
+use weir_ledger::AccountId;
 use weir_request::audit::Actor;
+use weir_storage::sealing::Purpose;
 
 use super::frame::{Flash, Frame, Section, Viewer};
 use super::{respond, snippets};
-use weir_ledger::AccountId;
-use weir_storage::sealing::Purpose;
 
 const SESSION: &str = "weir-console";
 const FLASH: &str = "weir-console-notice";

@@ -1,7 +1,6 @@
 //! Examples that use a key in programs and libraries, ready to paste.
 
 use http::{HeaderMap, header};
-
 use weir_app::App;
 use weir_catalog::config::ModelKind;
 use weir_catalog::{Catalog, Model};

@@ -8,9 +8,8 @@ use weir_app::App;
 use weir_app::config::METRICS_TOKEN_BYTES;
 use weir_app::request_layer::{Peer, is_forwarded};
 use weir_errors::{ApiError, ErrorCode};
-use weir_request::metrics::GaugeReadings;
-
 use weir_payments::event_store;
+use weir_request::metrics::GaugeReadings;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

@@ -25,7 +25,6 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{OpenApi, ToSchema};
-
 use weir_accounts::{billing, keys, organisations, payments, vouchers};
 use weir_app::privacy;
 use weir_inference::{plugins, recordings, sessions};

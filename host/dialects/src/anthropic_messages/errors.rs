@@ -7,9 +7,8 @@ use std::borrow::Cow;
 
 use http::{HeaderName, StatusCode};
 use serde_json::{Value, json};
-use weir_sandbox::printable;
-
 use weir_errors::ApiError;
+use weir_sandbox::printable;
 
 /// The header of a request's id in Anthropic's responses.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");

@@ -8,10 +8,10 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
+use weir_errors::ApiError;
 use weir_sandbox::printable;
 
 use super::field;
-use weir_errors::ApiError;
 
 /// The statuses of errors that the client's request causes.
 const UPSTREAM_STATUSES: [&str; 3] = ["INVALID_ARGUMENT", "NOT_FOUND", "OUT_OF_RANGE"];

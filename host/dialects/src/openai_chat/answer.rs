@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use weir_ledger::Credits;
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Event, Fragment, Media, Opaque, ToolCallStart,
 };
@@ -17,7 +18,6 @@ use crate::AnswerHead;
 use crate::BilledUsage;
 use crate::json::{guests_object, guests_objects};
 use crate::schema::{Described, Schemas, either, written};
-use weir_ledger::Credits;
 
 /// Adds the schema of a response.
 pub(super) fn describe(schemas: &mut Schemas) {

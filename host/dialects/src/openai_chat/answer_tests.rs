@@ -4,6 +4,8 @@
 
 use serde_json::{Value, json};
 use weir_errors::{ApiError, ErrorCode};
+use weir_ledger::TokenCounts;
+use weir_ledger::{Credits, Quantity, Unit};
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Citation, Content, Event, FinishReason, Fragment, Image, Media,
     Opaque, OpaqueBlock, Reasoning, Source, Span, Started, ToolCall, ToolCallStart, Usage,
@@ -13,8 +15,6 @@ use super::{Completion, CompletionStream, KEEP_ALIVE, Preferences};
 use crate::AnswerHead;
 use crate::BilledUsage;
 use crate::schema_tests::{check_events, checked};
-use weir_ledger::TokenCounts;
-use weir_ledger::{Credits, Quantity, Unit};
 
 const PREFERENCES: Preferences = Preferences {
     include_usage: true,

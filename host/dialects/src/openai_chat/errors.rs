@@ -8,7 +8,6 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 use serde_json::{Value, json};
-
 use weir_sandbox::printable;
 
 use weir_errors::ApiError;

@@ -3,11 +3,11 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-
-use super::super::Attachment;
 use weir_sandbox::adapter::bindings::chat::{
     CallKind, Content, Message, Role, Source, ToolCall, ToolContent,
 };
+
+use super::super::Attachment;
 
 /// Writes a message. Parts that only a provider can read are left out.
 pub fn write_message(message: &Message, attachments: &[Attachment]) -> Value {

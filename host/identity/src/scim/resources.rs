@@ -7,7 +7,6 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use serde_json::{Map, Value, json};
-
 use weir_request::audit::Actor;
 use weir_request::small_body;
 

@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 use url::{Url, form_urlencoded};
 use weir_errors::{ApiError, ErrorCode};
 use weir_outgoing::Client;
+use weir_outgoing::fetch::{self, FetchError};
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::secrets::{Secret, SecretKey, environment};
 
@@ -20,7 +21,6 @@ use super::pending::PendingSignIn;
 use super::tokens::{IdToken, LogoutToken};
 use crate::jwt::{SignedClaims, TokenError, TokenKind, TokenVerifier};
 use crate::settings::SignInSettings;
-use weir_outgoing::fetch::{self, FetchError};
 
 /// The time for which weir uses an issuer's configuration, in milliseconds: an hour.
 const MAX_AGE_MS: i64 = 3_600_000;

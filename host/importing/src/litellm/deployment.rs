@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::prices::section::quoted;
 use weir_upstream::BaseUrl;
 use weir_upstream::redact;
+
+use crate::prices::section::quoted;
 
 use super::fields::{ImportNotes, YamlFields};
 use super::yaml::{self, Node};

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use crate::prices::section::{self, DEFAULT_OUTPUT_TOKENS, quoted};
 use weir_catalog::config::{ModelConfig, ModelKind, PriceConfig};
+
+use crate::prices::section::{self, DEFAULT_OUTPUT_TOKENS, quoted};
 
 use super::fields::ImportNotes;
 use super::terms::{DeploymentTerms, KnownModels};

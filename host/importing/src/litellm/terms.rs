@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use figment::Figment;
 use figment::providers::{Format, Toml};
 use serde::Deserialize;
+use weir_catalog::config::{InputUnit, ModelConfig, ModelKind, PriceConfig};
+use weir_ledger::price::NanoUsd;
 
 use super::fields::{ImportNotes, YamlFields};
 use super::yaml::Node;
 use crate::prices::litellm as price_table;
 use crate::prices::offer::{Offer, OfferContent, OfferTerms};
-use weir_catalog::config::{InputUnit, ModelConfig, ModelKind, PriceConfig};
-use weir_ledger::price::NanoUsd;
 
 /// Prices and limits; `None` if nothing tells them.
 #[derive(Default)]

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use weir_catalog::aliases;
+use weir_catalog::config::{AboveConfig, CandidateConfig, ModelConfig, PriceConfig};
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
 use weir_storage::clock::Millis;
 
 use super::offer::{Offer, OfferContent, OfferTerms};
-use weir_catalog::aliases;
-use weir_catalog::config::{AboveConfig, CandidateConfig, ModelConfig, PriceConfig};
 
 /// The choice of offers to compare.
 pub struct ImportScope {

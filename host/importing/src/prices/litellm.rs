@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::value::RawValue;
-
-use super::offer::{Fields, Offer, OfferContent, OfferTerms, field, price, required};
 use weir_catalog::config::{AboveConfig, PriceConfig};
 use weir_catalog::end_date::EndDate;
+
+use super::offer::{Fields, Offer, OfferContent, OfferTerms, field, price, required};
 
 /// A price per token is a millionth of a price per million tokens.
 const PER_TOKEN: i64 = 6;

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
+use weir_catalog::config::{AboveConfig, PriceConfig};
 
 use super::offer::{Fields, Offer, OfferContent, OfferTerms, field, price, required};
-use weir_catalog::config::{AboveConfig, PriceConfig};
 
 /// The prices are per million tokens already.
 const PER_MILLION: i64 = 0;

@@ -6,10 +6,9 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde_json::value::RawValue;
-use weir_ledger::price::NanoUsd;
-
 use weir_catalog::config::PriceConfig;
 use weir_catalog::end_date::EndDate;
+use weir_ledger::price::NanoUsd;
 
 /// A model of a provider in a price file.
 #[derive(Debug)]

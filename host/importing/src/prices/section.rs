@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::difference::{ChangedModel, NewModel};
 use weir_catalog::config::PriceConfig;
+
+use super::difference::{ChangedModel, NewModel};
 
 /// The maximum default output limit of a new model, in tokens.
 pub const DEFAULT_OUTPUT_TOKENS: u32 = 8_192;

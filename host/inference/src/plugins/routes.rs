@@ -27,9 +27,9 @@ use weir_plugins::slots::{ComponentOffer, SlotOperation};
 use weir_plugins::{OperationError, Permissions};
 use weir_request::audit::{Actor, AuditEvent};
 use weir_request::request::{ComponentBody, JsonBody};
+use weir_sandbox::Digest;
 
 use super::PluginParts;
-use weir_sandbox::Digest;
 
 /// The header with a component's signature.
 pub const SIGNATURE_HEADER: &str = "x-weir-signature";

@@ -13,12 +13,12 @@ use tokio_util::sync::CancellationToken;
 use weir_plugins::Permissions;
 use weir_plugins::slot_name::{SLOT_NAMES, is_slot_name};
 use weir_plugins::slots::{ComponentOffer, SlotOperation};
-
-use super::PluginParts;
-use super::routes::fits;
 use weir_sandbox::Digest;
 use weir_sandbox::limits::COMPONENT_BYTES;
 use weir_sandbox::loading::UploadedComponent;
+
+use super::PluginParts;
+use super::routes::fits;
 
 /// The poll interval.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

@@ -30,9 +30,9 @@ use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::random_bytes;
+use weir_upstream::recorded::{RecordedAnswer, RecordedExchange, RecordedRequest};
 
 pub use self::terms::RecordingTerms;
-use weir_upstream::recorded::{RecordedAnswer, RecordedExchange, RecordedRequest};
 
 /// The poll interval for wanted recordings, and the number of polls between two deletions of old ones.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -17,11 +17,11 @@ use weir_request::audit::{Actor, AuditEvent};
 use weir_request::json::from_json;
 use weir_request::query::ListQuery;
 use weir_request::request::JsonBody;
+use weir_storage::clock::Millis;
+use weir_upstream::recorded::RecordedExchange;
 
 use super::store::{PAGE, Recording, RecordingStore, StoredExchange};
 use super::{RecordingParts, WHOLE};
-use weir_storage::clock::Millis;
-use weir_upstream::recorded::RecordedExchange;
 
 /// A day, because recordings are for short investigations.
 const MOST_SECONDS: u64 = 24 * 3_600;

@@ -7,9 +7,9 @@ use sqlx::{AssertSqlSafe, Row};
 use weir_storage::clock::Millis;
 use weir_storage::sealing::{KeyRing, Purpose};
 use weir_storage::{Database, ids};
+use weir_upstream::recorded::RecordedExchange;
 
 use super::terms::RecordingTerms;
-use weir_upstream::recorded::RecordedExchange;
 
 /// The lifetime of recorded exchanges after the end of the recording.
 pub const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3_600);

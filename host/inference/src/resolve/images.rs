@@ -10,14 +10,14 @@ use weir_catalog::config::ModelKind;
 use weir_catalog::{Catalog, Model};
 use weir_dialects::{Attachment, ChatCall, ImageCall, MessageOrigin};
 use weir_errors::{ApiError, ErrorCode};
-
-use super::model::{ProviderChoice, model};
-use super::request::{ResolvedRequest, ResolvedTask};
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::{
     ChatRequest, Content, ImageRequest, Message, ResponseFormat, Role,
 };
 use weir_upstream::usage::RequestSize;
+
+use super::model::{ProviderChoice, model};
+use super::request::{ResolvedRequest, ResolvedTask};
 
 /// Finds the model of an image request, and checks the request against its limits.
 pub fn resolve_images(

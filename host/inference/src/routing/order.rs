@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 
 use sha2::{Digest, Sha256};
-
 use weir_catalog::Candidate;
 
 /// Returns the candidates: first the weighted ones, drawn by weight, then the others in catalog order.

@@ -1,12 +1,12 @@
 //! A response as a message in a session.
 
 use weir_dialects::plain;
-
-use super::record::{SessionMessage, says_something};
 use weir_sandbox::adapter::bindings::chat::{
     Block, Content, Event, Message, Part, Reasoning, Role, ToolCall,
 };
 use weir_storage::clock::Millis;
+
+use super::record::{SessionMessage, says_something};
 
 /// Builds a message from a response's events. The message leaves out images and audio of the model.
 #[derive(Debug, Default)]

@@ -29,15 +29,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_dialects::{Chain, ChatCall, PartReference};
 use weir_errors::{ApiError, ErrorCode};
-
-use self::answer::AnswerRecorder;
-pub use self::record::MAX_MESSAGES;
-use self::record::{SessionConversation, SessionMessage};
 use weir_ledger::AccountId;
 use weir_sandbox::adapter::bindings::chat::Event;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::expiring::{ExpiringError, ExpiringValues, ValueVersion};
 use weir_storage::sealing::KeyRing;
+
+use self::answer::AnswerRecorder;
+pub use self::record::MAX_MESSAGES;
+use self::record::{SessionConversation, SessionMessage};
 
 /// The maximum length of a session's id, in bytes.
 const MAX_ID_CHARACTERS: usize = 256;

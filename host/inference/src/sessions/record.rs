@@ -10,7 +10,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use weir_dialects::{Attachment, ChatCall, MessageOrigin};
-
 use weir_sandbox::adapter::bindings::chat::{Content, Message, Part, Role, Source, ToolContent};
 use weir_storage::clock::Millis;
 use weir_storage::sealing::{KeyRing, OpenError, Purpose};

@@ -9,9 +9,9 @@ use utoipa::ToSchema;
 use weir_dialects as dialect;
 use weir_errors::{ApiError, ErrorCode};
 use weir_identity::Caller;
+use weir_storage::clock::Millis;
 
 use super::{SessionKey, Sessions, unavailable};
-use weir_storage::clock::Millis;
 
 /// The messages of a session.
 #[derive(Debug, Serialize, ToSchema)]

@@ -8,7 +8,6 @@
 
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
-
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 

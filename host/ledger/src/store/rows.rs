@@ -9,7 +9,6 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
-
 use weir_storage::clock::Millis;
 use weir_storage::ids::Hex;
 

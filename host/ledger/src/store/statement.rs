@@ -14,7 +14,6 @@
 
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
-
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseConnections;
 

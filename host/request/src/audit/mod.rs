@@ -26,14 +26,14 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+use weir_storage::database::Transaction;
 
 pub use self::actor::Actor;
 pub use self::event::AuditEvent;
 use self::occurrence::{EqualEvents, GatheredEvents, Occurrence, Rows};
 use self::sums::EventSums;
-use weir_storage::Database;
-use weir_storage::clock::Millis;
-use weir_storage::database::Transaction;
 
 /// Events in the queue; further events are counted and dropped.
 const QUEUE: usize = 4_096;
@@ -181,7 +181,7 @@ async fn insert(database: &Database, rows: &Rows) -> sqlx::Result<()> {
 }
 
 /// Records an event in the transaction of its change.
-pub(crate) async fn insert_within(
+pub async fn insert_within(
     transaction: &mut Transaction,
     event: &AuditEvent,
     actor: Option<&Actor>,

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 use utoipa::ToSchema;
-
 use weir_request::schemas::PaidPlan;
 
 use super::record::{AgentResult, SwarmRecord};

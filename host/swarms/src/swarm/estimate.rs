@@ -5,10 +5,10 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::Credits;
 use weir_ledger::price::PriceFactors;
 use weir_ledger::pricing;
+use weir_upstream::usage::{ModelLimits, RequestSize};
 
 use super::order::order;
 use super::request::{SwarmAgent, SwarmRequest, invalid_model};
-use weir_upstream::usage::{ModelLimits, RequestSize};
 
 /// The minimum useful output limit, in tokens.
 pub(super) const LEAST_TOKENS: u32 = 256;

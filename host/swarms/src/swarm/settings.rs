@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use url::Url;
-
 use weir_request::listen_address::ListenAddress;
 
 /// Settings of swarms: `[swarms]`.

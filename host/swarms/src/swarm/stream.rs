@@ -16,7 +16,6 @@ use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue};
 use tokio::time::{Instant, sleep_until};
-
 use weir_inference::deltas::{DeltaListener, OutputDelta, RunWatch};
 
 use super::Swarms;

@@ -10,9 +10,8 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use weir_storage::clock::Millis;
-
 use weir_errors::ApiError;
+use weir_storage::clock::Millis;
 
 /// The maximum bytes of a pattern, and of a time zone's name.
 const MAX_BYTES: usize = 128;

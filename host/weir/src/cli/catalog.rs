@@ -5,7 +5,6 @@ mod import;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-
 use weir_app::config::Config;
 use weir_catalog::listing::{CatalogListing, ListedGap, ListedModel, units_of_price};
 use weir_console::admin::catalog_layer::LayerItem;

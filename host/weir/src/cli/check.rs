@@ -14,15 +14,15 @@ use weir_catalog::layer::Layer;
 use weir_catalog::listing::{CatalogDifference, CatalogListing};
 use weir_catalog::{Catalog, MissingPart, OmittedProvider};
 use weir_console::admin::catalog_layer::LayerItem;
+use weir_payments::settings::ProcessorName;
+use weir_payments::stripe::PORTAL_ADVICE;
 use weir_plugins::items::{SlotItem, SlotList};
+use weir_sandbox::compiler::Compiler;
+use weir_storage::clock::Clock;
 
 use super::connection::{AdminConnection, path, progress};
 use crate::cli::bundle::bundle;
 use crate::cli::user_folder::shared_code;
-use weir_payments::settings::ProcessorName;
-use weir_payments::stripe::PORTAL_ADVICE;
-use weir_sandbox::compiler::Compiler;
-use weir_storage::clock::Clock;
 
 #[derive(clap::Args)]
 pub(super) struct CheckConfigArguments {

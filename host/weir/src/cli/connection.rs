@@ -33,14 +33,14 @@ use weir_outgoing::{self as outgoing, Client};
 use weir_plugins::progress::CompileProgress;
 use weir_request::listen_address::reachable;
 use weir_request::node::Core;
-
-use crate::cli::bundle::bundle;
-use crate::cli::user_folder::shared_code;
-use crate::{router, server};
 use weir_storage::clock::Millis;
 use weir_storage::database::{self, DatabaseInUse};
 use weir_storage::file_lock::FileLock;
 use weir_storage::secrets::Secret;
+
+use crate::cli::bundle::bundle;
+use crate::cli::user_folder::shared_code;
+use crate::{router, server};
 
 /// Connect timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -3,7 +3,6 @@
 use anyhow::{Context, ensure};
 use serde_json::json;
 use url::Url;
-
 use weir_app::config::Config;
 use weir_console::admin::gateway::ConsoleLink;
 

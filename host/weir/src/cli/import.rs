@@ -6,10 +6,6 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
-
-use super::bundle::bundle;
-use super::connection::progress;
-use super::user_folder::shared_code;
 use weir_app::PreparedParts;
 use weir_app::config::Config;
 use weir_importing::litellm::fields::{ImportNotes, YamlFields};
@@ -19,6 +15,10 @@ use weir_importing::litellm::{self, ImportedConfig, MissingUpstreams};
 use weir_importing::prices;
 use weir_sandbox::compiler::Compiler;
 use weir_storage::clock::Clock;
+
+use super::bundle::bundle;
+use super::connection::progress;
+use super::user_folder::shared_code;
 
 /// Maximum included files.
 const MAX_INCLUDES: usize = 64;

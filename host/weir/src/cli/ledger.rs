@@ -4,7 +4,6 @@ use std::mem;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-
 use weir_accounts::billing::statement::{self, CSV_HEADINGS, StatementReader, csv_line};
 use weir_app::config::Config;
 use weir_ledger::archive::archive;

@@ -3,7 +3,6 @@
 use anyhow::{Context, anyhow};
 use http::Method;
 use serde_json::json;
-
 use weir_app::config::Config;
 use weir_tools::remote::routes::PinnedToolList;
 use weir_tools::remote::store::PinnedTool;

@@ -36,11 +36,11 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use weir_app::config::Config;
 use weir_plugins::bundled::Bundle;
+use weir_sandbox::compiler;
 use weir_telemetry as telemetry;
+use weir_upstream::file_reader;
 
 use self::connection::OperatorCommand;
-use weir_sandbox::compiler;
-use weir_upstream::file_reader;
 
 /// Help text after the list of commands.
 const AFTER_HELP: &str = "Start with `weir serve`: it prints a working example request.

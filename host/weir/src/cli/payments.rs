@@ -1,7 +1,6 @@
 //! `weir payments`: webhooks of the payment processor.
 
 use serde_json::json;
-
 use weir_accounts::payments::admin::{PaymentEventItem, PaymentEventList};
 use weir_app::config::Config;
 

@@ -14,9 +14,6 @@ use figment::value::Dict;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-
-use super::development;
-use super::output::program;
 use weir_app::App;
 use weir_app::config::Config;
 use weir_console::admin::users;
@@ -28,6 +25,9 @@ use weir_request::listen_address::ListenAddress;
 use weir_storage::database;
 use weir_swarms::swarm;
 use weir_swarms::swarm::executor::Executor;
+
+use super::development;
+use super::output::program;
 
 use crate::cli::bundle::bundle;
 use crate::cli::user_folder::shared_code;

@@ -1,14 +1,14 @@
 //! `weir token`: tokens of development mode's local issuer, as headers for curl.
 
 use anyhow::{Context, ensure};
-
-use super::connection::no_gateway;
 use weir_app::config::Config;
 use weir_identity::dev_issuer::{DevAudience, DevIssuer, LIFETIME_SECONDS, SERVICE_EMAIL};
 use weir_identity::store;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::Timeouts;
+
+use super::connection::no_gateway;
 
 #[derive(clap::Subcommand)]
 pub(super) enum TokenCommand {

@@ -18,7 +18,6 @@ use futures_util::task::AtomicWaker;
 use hyper::body::Incoming;
 use ipnet::IpNet;
 use tokio::time::Instant;
-
 use weir_errors::{ApiError, ErrorCode};
 use weir_identity::client_address::ClientAddress;
 

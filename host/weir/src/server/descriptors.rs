@@ -3,7 +3,6 @@
 use std::num::NonZeroU32;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 use weir_request::limits::connections::ConnectionLimits;
 
 use super::connection_slots::LAST_PLACES;

@@ -6,7 +6,6 @@
 use std::mem::MaybeUninit;
 
 use http::{Method, Uri};
-
 use weir_errors::{ApiError, ErrorCode};
 
 /// Maximum bytes of a request's head, plus one.

@@ -22,10 +22,10 @@ use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 use weir_errors::{ApiError, ErrorCode};
+use weir_storage::ids;
 
 use super::connections::ConnectionState;
 use super::framing::{ConnectionFraming, FramingProgress, HEAD_BYTES};
-use weir_storage::ids;
 
 /// Time and bytes for which weir still reads from a client after its last response. If weir closed a connection with
 /// unread bytes, the client could lose a response that it has not read yet.

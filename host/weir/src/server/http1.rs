@@ -17,7 +17,6 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tower_service::Service;
-
 use weir_app::request_layer::{EarlyRejection, Peer};
 
 use super::bodies::{self, RequestBody, TrackedBody};

@@ -25,17 +25,17 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::FromRef as _;
 use tokio::net::TcpListener;
-
-use self::accept::{ListenerProtocols, accept};
-pub use self::admin_socket::AdminSocket;
-use self::connection_closer::ConnectionCloser;
-use crate::router;
 use weir_accounts::vouchers::{self, VoucherParts};
 use weir_app::App;
 use weir_app::tls::Tls;
 use weir_payments::{auto_top_up, budget_alerts, inbox, notices};
 use weir_swarms::swarm::executor::Executor;
 use weir_swarms::tasks::{TaskParts, timer};
+
+use self::accept::{ListenerProtocols, accept};
+pub use self::admin_socket::AdminSocket;
+use self::connection_closer::ConnectionCloser;
+use crate::router;
 
 /// Time that the ledger has to write its queue.
 const LEDGER_STOP: Duration = Duration::from_secs(5);

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use weir_ledger::{AccountId, Credits};
+use weir_payments::effects::state::{cents_back, credits_back};
+use weir_payments::effects::store::{self, Payment, PaymentKind};
+use weir_payments::event_store;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
 use super::line::{ChargeCategory, ChargeDay, ExportLine, nano_usd, worth};
-use weir_payments::effects::state::{cents_back, credits_back};
-use weir_payments::effects::store::{self, Payment, PaymentKind};
-use weir_payments::event_store;
 
 /// Money of a payment or of a refund, and its credits. The amount of a refund is negative, unless it failed later.
 struct Flow<'a> {

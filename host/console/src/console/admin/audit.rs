@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::response::Response;
 use weir_app::App;
 use weir_errors::ApiError;
+use weir_ledger::plans;
 use weir_request::csv_export::preferring_csv;
 use weir_request::query::ListQuery;
 use weir_storage::clock::Millis;
@@ -16,7 +17,6 @@ use crate::console::form::FormError;
 use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{AUDIT, Frame};
 use crate::console::session::ConsoleAdmin;
-use weir_ledger::plans;
 
 /// The fields of the filter.
 const FIELDS: [&str; 6] = ["changes", "kind", "user_id", "actor", "from", "to"];

@@ -2,7 +2,6 @@
 
 use axum::Router;
 use axum::routing::{get, post};
-
 use weir_app::App;
 
 use super::{

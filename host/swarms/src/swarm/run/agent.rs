@@ -9,6 +9,7 @@ use weir_inference::deltas::ModelStep;
 use weir_ledger::Credits;
 use weir_ledger::pricing::{self, UsageBound};
 use weir_sandbox::printable;
+use weir_upstream::usage::OUTPUT_SLACK_TOKENS;
 
 use super::journal::JournalEntry;
 use super::state::{ActiveRun, EXHAUSTED, RunHalt, StepBreak, refused, text_of};
@@ -17,7 +18,6 @@ use crate::swarm::model::{ModelAnswer, ModelCall, ModelCallError};
 use crate::swarm::record::AgentStatus;
 use crate::swarm::request::SwarmAgent;
 use crate::swarm::store::{LeaseError, NewStep, RunStep, StepEnd, StepPosition};
-use weir_upstream::usage::OUTPUT_SLACK_TOKENS;
 
 /// The maximum repeats of a call whose response was lost without a charge.
 const MAX_ANEW: usize = 3;

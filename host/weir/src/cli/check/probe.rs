@@ -9,7 +9,6 @@ use weir_app::PreparedParts;
 use weir_app::config::Config;
 use weir_catalog::Catalog;
 use weir_outgoing::{self as outgoing, Client};
-
 use weir_payments::settings::ProcessorName;
 use weir_payments::stripe::{Stripe, StripeTimeouts};
 use weir_storage::{Cache, Database};

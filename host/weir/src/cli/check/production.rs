@@ -8,7 +8,6 @@ use std::path::Path;
 
 use figment::value::{Dict, Value};
 use url::{Host, Url};
-
 use weir_app::PreparedParts;
 use weir_app::config::Config;
 use weir_catalog::{Catalog, OmittedProvider};

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use url::Url;
 use weir_app::config::Config;
 use weir_outgoing::{self as outgoing, Client};
+use weir_storage::secrets::Secret;
 
 use super::arguments::SwarmGateway;
 use crate::cli::connection::{AdminConnection, default_url, no_gateway, refusal};
-use weir_storage::secrets::Secret;
 
 /// Connect timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

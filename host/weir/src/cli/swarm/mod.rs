@@ -13,9 +13,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
+use weir_app::config::Config;
 
 pub(super) use self::arguments::SwarmArguments;
-use weir_app::config::Config;
 
 use self::arguments::SwarmCommand;
 use self::client::SwarmClient;

@@ -2,7 +2,6 @@
 
 use anyhow::bail;
 use serde_json::json;
-
 use weir_app::config::Config;
 use weir_swarms::swarm::admin::{SwarmOutline, SwarmOutlineList};
 

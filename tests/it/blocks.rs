@@ -7,6 +7,7 @@ use tests::ledger::random::Random;
 use tests::patiently;
 use tests::stores::Postgres;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use weir_ledger::verify::verify;
 use weir_ledger::{
     Action, BootId, Budget, BudgetPart, BudgetWindow, Credits, HoldId, LeaseSettings, Ledger,
@@ -82,7 +83,15 @@ impl Nodes {
 }
 
 async fn request(ledger: &Ledger, open: OpenHold) -> Result<(), LedgerError> {
-    let opened = ledger.open_request(&alice(), open, None, soon()).await;
+    request_until(ledger, open, soon()).await
+}
+
+async fn request_until(
+    ledger: &Ledger,
+    open: OpenHold,
+    deadline: Instant,
+) -> Result<(), LedgerError> {
+    let opened = ledger.open_request(&alice(), open, None, deadline).await;
     opened.map(drop)
 }
 
@@ -204,7 +213,8 @@ async fn the_block_of_a_silent_node_is_missing_until_its_lease_ends() {
     request(ledger, open("some", FREE / 2))
         .await
         .expect("enough");
-    let busy = request(ledger, open("more", FREE / 4 + 1)).await;
+    let more = open("more", FREE / 4 + 1);
+    let busy = request_until(ledger, more, in_a_second()).await;
     assert_eq!(busy, Err(LedgerError::Busy));
     nodes.clock.advance(Duration::from_secs(25));
     patiently(async {
@@ -216,6 +226,39 @@ async fn the_block_of_a_silent_node_is_missing_until_its_lease_ends() {
     request(ledger, open("more", FREE / 4 + 1))
         .await
         .expect("enough");
+    is_sound(&nodes.database).await;
+}
+
+/// Longer than a node needs to return a block.
+fn in_a_second() -> Instant {
+    Instant::now() + Duration::from_secs(1)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_waits_for_a_slow_node_until_its_deadline() {
+    let nodes = Nodes::start(1).await;
+    let ledger = &nodes.ledgers[0];
+    let slow = silent_node(&nodes, Millis(NOW.0 + 20_000)).await;
+    let patient = {
+        let ledger = ledger.clone();
+        let hold = open("patient", FREE - 1_000);
+        tokio::spawn(async move { request(&ledger, hold).await })
+    };
+    let (hold, deadline) = (open("hasty", FREE - 1_000), in_a_second());
+    let busy = request_until(ledger, hold, deadline).await;
+    assert_eq!(busy, Err(LedgerError::Busy));
+    assert!(deadline <= Instant::now(), "it waits until then");
+    // The node returns its block only now.
+    let end = Operation {
+        account: alice(),
+        at: NOW,
+        action: Action::EndBlocks {
+            boot_id: BootId::of("silent").expect("a name"),
+            unless_leased: false,
+        },
+    };
+    slow.commit(&[end]).await.expect("a commit");
+    assert_eq!(patient.await.expect("no panic"), Ok(()));
     is_sound(&nodes.database).await;
 }
 

@@ -32,14 +32,14 @@ use crate::usage::RequestUsage;
 /// The committer's queue; further callers wait for a place.
 const QUEUE: usize = 4_096;
 
-/// Maximum time that an opening waits for other nodes to return their blocks, which they do every 100 ms.
-const CALL_BACK: Duration = Duration::from_millis(500);
-
 /// The pause before a command repeats an operation.
 const COMMAND_PAUSE: Duration = Duration::from_millis(200);
 
-/// Interval between two attempts of such an opening.
-const CALL_BACK_STEP: Duration = Duration::from_millis(25);
+/// The first pause of an opening whose credits other nodes reserve; each further pause is twice as long.
+const CALL_BACK_PAUSE: Duration = Duration::from_millis(25);
+
+/// The interval at which other nodes look for called blocks: shorter pauses would only repeat attempts.
+const LONGEST_CALL_BACK_PAUSE: Duration = Duration::from_millis(100);
 
 /// The ledger for requests. Cheap to clone.
 #[derive(Clone)]
@@ -95,7 +95,7 @@ pub enum LedgerError {
     /// This node has no valid lease, or the ledger has stopped.
     #[error("the ledger is not available")]
     Unavailable,
-    /// Other nodes have reserved the needed credits, and have not returned them in time: a retry may succeed.
+    /// Other nodes have reserved the needed credits, and have not returned them before the deadline: a retry may succeed.
     #[error("other nodes hold the needed credits in reserve")]
     Busy,
     /// The database rejects the operation, which is a defect of weir.
@@ -254,7 +254,8 @@ impl Ledger {
         }
     }
 
-    /// Opens a hold in a batch, as soon as other nodes have returned the credits that it needs.
+    /// Opens a hold in a batch, as soon as other nodes have returned the credits that it needs. The deadline alone limits
+    /// the wait: the first attempt may take long on a busy node, and then other nodes have not yet been asked.
     async fn open_durably(
         &self,
         account: &AccountId,
@@ -268,17 +269,18 @@ impl Ledger {
             boot_id,
             claim: claim.map(Box::new),
         };
-        let returned_by = Instant::now() + CALL_BACK;
+        let mut pause = CALL_BACK_PAUSE;
+        let mut is_blocked = false;
         loop {
             let operation = self.operation(account, action.clone());
             match self.open_once(operation, deadline).await {
-                Err(LedgerError::Refused(LedgerRefusal::Blocked)) => {}
+                Err(LedgerError::Refused(LedgerRefusal::Blocked)) => is_blocked = true,
+                Err(LedgerError::Late) if is_blocked => return Err(LedgerError::Busy),
                 opened => return opened,
             }
-            if Instant::now() >= returned_by {
-                return Err(LedgerError::Busy);
-            }
-            tokio::time::sleep(CALL_BACK_STEP).await;
+            let paused = timeout_at(deadline, tokio::time::sleep(pause)).await;
+            paused.map_err(|_| LedgerError::Busy)?;
+            pause = (2 * pause).min(LONGEST_CALL_BACK_PAUSE);
         }
     }
 

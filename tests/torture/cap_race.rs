@@ -18,6 +18,9 @@ const ADMITTED: usize = 50;
 /// Cost of fifty requests. An organisation has no free credits.
 const TOP_UP: &str = "757.4";
 
+/// Timeouts of the stores: a thousand requests at once may keep a small machine busy for seconds, and the row counts money.
+const STORES: &str = "[stores]\nacquire_ms = 10000\nstatement_ms = 10000\ncache_ms = 10000\n";
+
 /// Time limit for the refusal of all requests except the admitted ones.
 const PATIENCE: Duration = Duration::from_secs(25);
 
@@ -56,7 +59,8 @@ fn race(runtime: &tokio::runtime::Runtime, name: &str, processes: usize, stores:
     let stream =
         Reply::chat_stream_with_usage(["pa", "id"], input, output).gate_before_piece(1, &gate);
     let providers = runtime.block_on(Providers::start(plain, stream));
-    let mut nodes = vec![Node::new(stores, &providers.tables())];
+    let tables = format!("{STORES}{}", providers.tables());
+    let mut nodes = vec![Node::new(stores, &tables)];
     let mut clients = vec![runtime.block_on(nodes[0].member_client(TOP_UP))];
     if processes == 2 {
         nodes.push(nodes[0].twin());

@@ -76,9 +76,8 @@ pub(super) async fn read_documents(
     chat: &ChatRequest,
     attachments: &[Attachment],
 ) -> Result<Vec<(u64, Option<DocumentSize>)>, ApiError> {
-    let files: Vec<_> = usage::documents(chat, attachments)
-        .map(|file| file.data.clone())
-        .collect();
+    let files = usage::documents(chat, attachments).into_iter();
+    let files: Vec<_> = files.map(|file| file.data.clone()).collect();
     if files.is_empty() {
         return Ok(Vec::new());
     }

@@ -145,10 +145,11 @@ pub struct CheckedUsage {
 impl RequestSize {
     /// Measures a request with these attachments for its images, audio and documents.
     pub fn of(request: &ChatRequest, attachments: &[Attachment], counting: ImageCounting) -> Self {
-        let attached = &Attached {
-            attachments,
-            counting,
-        };
+        Self::of_chat(request, &mut Attached::new(attachments, counting))
+    }
+
+    /// Measures a request, and finds its documents.
+    fn of_chat(request: &ChatRequest, attached: &mut Attached<'_>) -> Self {
         let mut size = Self {
             messages: request.messages.len() as u64,
             tools: request.tools.len() as u64,
@@ -175,6 +176,7 @@ impl RequestSize {
             size.optional(&schema.description);
             size.text(&schema.schema);
         }
+        size.unread_documents = attached.documents.len() as u64;
         size
     }
 
@@ -184,10 +186,7 @@ impl RequestSize {
         attachments: &[Attachment],
         counting: ImageCounting,
     ) -> Self {
-        let attached = &Attached {
-            attachments,
-            counting,
-        };
+        let attached = &Attached::new(attachments, counting);
         let mut size = Self {
             messages: 1,
             ..Self::default()
@@ -370,7 +369,7 @@ impl RequestSize {
         self.pages * max_image_tokens + text.max(self.pages * PAGE_TEXT_TOKENS)
     }
 
-    fn content(&mut self, content: &Content, attached: &Attached<'_>) {
+    fn content(&mut self, content: &Content, attached: &mut Attached<'_>) {
         match content {
             Content::Text(text) | Content::Refusal(text) => self.text(text),
             Content::Image(image) => self.image(image, attached),
@@ -460,7 +459,7 @@ impl RequestSize {
         self.locator(&image.source);
     }
 
-    fn file(&mut self, file: &File, attached: &Attached<'_>) {
+    fn file(&mut self, file: &File, attached: &mut Attached<'_>) {
         self.optional(&file.name);
         self.optional(&file.title);
         self.optional(&file.context);
@@ -469,7 +468,9 @@ impl RequestSize {
                 self.text_bytes += data.len() as u64;
             }
             found => {
-                self.unread_documents += u64::from(found.is_some_and(is_document));
+                attached
+                    .documents
+                    .extend(found.filter(|file| is_document(file)));
                 self.uncounted(&file.source, attached);
             }
         }
@@ -495,9 +496,19 @@ impl RequestSize {
 struct Attached<'a> {
     attachments: &'a [Attachment],
     counting: ImageCounting,
+    /// The documents whose pages weir can count.
+    documents: Vec<&'a Attachment>,
 }
 
 impl<'a> Attached<'a> {
+    fn new(attachments: &'a [Attachment], counting: ImageCounting) -> Self {
+        Self {
+            attachments,
+            counting,
+            documents: Vec::new(),
+        }
+    }
+
     /// Returns the attachment of a source.
     fn find(&self, source: &Source) -> Option<&'a Attachment> {
         match source {
@@ -508,33 +519,14 @@ impl<'a> Attached<'a> {
 }
 
 /// Returns the documents of a request whose pages weir can count: those that [`RequestSize::of`] has not read.
-pub fn documents<'a>(
-    request: &'a ChatRequest,
-    attachments: &'a [Attachment],
-) -> impl Iterator<Item = &'a Attachment> {
-    let parts = request.messages.iter().flat_map(|message| &message.parts);
-    let files = parts.flat_map(|part| -> Vec<&File> {
-        match &part.content {
-            Content::File(file) => vec![file],
-            Content::ToolResult(result) => {
-                let content = result.content.iter();
-                let files = content.filter_map(|content| match content {
-                    ToolContent::File(file) => Some(file),
-                    _ => None,
-                });
-                files.collect()
-            }
-            _ => Vec::new(),
-        }
-    });
-    let attached = Attached {
-        attachments,
-        counting: ImageCounting {
-            family: None,
-            max_tokens: 0,
-        },
+pub fn documents<'a>(request: &ChatRequest, attachments: &'a [Attachment]) -> Vec<&'a Attachment> {
+    let counting = ImageCounting {
+        family: None,
+        max_tokens: 0,
     };
-    files.filter_map(move |file| attached.find(&file.source).filter(|file| is_document(file)))
+    let mut attached = Attached::new(attachments, counting);
+    RequestSize::of_chat(request, &mut attached);
+    attached.documents
 }
 
 fn is_document(file: &Attachment) -> bool {
@@ -844,7 +836,8 @@ mod tests {
                 may_have_more_units: false,
             }
         );
-        let documents: Vec<_> = documents(&call.request, &call.attachments)
+        let documents = documents(&call.request, &call.attachments).into_iter();
+        let documents: Vec<_> = documents
             .map(|file| (file.data.len() as u64, document_size(&file.data)))
             .collect();
         assert_eq!(documents.len(), 2);

@@ -263,7 +263,7 @@ mod tests {
             data_limits: CallerDataLimits::default(),
             content_log: ContentLogChoice::default(),
             scope: KeyScope::Full,
-            limits: LimitsOwner::own("alice", weir_ledger::Plan::Free),
+            limits: LimitsOwner::own("alice", StoredPlan::default()),
         };
         let judge = |stored: &StoredKey, at| stored.judge(&key, &peppers, Millis(at));
         assert_eq!(judge(&stored, 999), KeyVerdict::Good);

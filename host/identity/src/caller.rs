@@ -26,13 +26,14 @@ use super::errors::{locked_out, lookup_failed, store_failed, user_disabled};
 use super::filter_options::{CallerFilterOptions, FilterOptions};
 use super::jwt::{TokenError, VerifiedClaims};
 use super::key_records::KEY_TTL;
-use super::limits::LimitsOwner;
+use super::limits::{LimitsOwner, RequestLimits};
 use super::part_rates::{PartRates, parts_of};
 use super::parts::IdentityParts;
 use super::rates::FailurePolicy;
 use super::roles::{Permission, Role, permission_of_request};
 use super::scope::KeyScope;
 use super::store;
+use super::stored_plan::StoredPlan;
 use super::{lockout, members};
 
 /// The request header with the account of a web user's request: an organisation's id. Without it, the request is for
@@ -50,8 +51,8 @@ pub struct Caller {
     pub role: Role,
     /// The account's plan.
     pub plan: Plan,
-    /// The account for whose limits the caller's requests count.
-    pub limits: LimitsOwner,
+    /// The account for whose limits the caller's request counts.
+    pub limits: RequestLimits,
     /// The rates that may apply to the caller's requests.
     pub rates: PartRates,
     /// The options of the key and the account for filters.
@@ -300,12 +301,10 @@ struct CachedKey {
 }
 
 impl CachedKey {
-    /// Returns the account's plan at a moment.
-    fn plan_at(&self, now: Millis) -> Plan {
-        match self.plan_ends_at {
-            Some(ends_at) if ends_at <= now.0 => Plan::Free,
-            _ => self.account_plan.parse().unwrap_or_default(),
-        }
+    /// Returns the account's plan.
+    fn plan(&self) -> StoredPlan {
+        let plan = self.account_plan.parse().unwrap_or_default();
+        StoredPlan::new(plan, self.plan_ends_at.map(Millis))
     }
 
     fn of(stored: &StoredKey, epoch: Epoch, now: Millis) -> Self {
@@ -440,7 +439,7 @@ impl Identification<'_> {
                 user_id: cached.holder_id.clone(),
                 account: AccountId(account),
                 role: cached.role,
-                plan: cached.plan_at(now),
+                plan: cached.plan().at(now),
                 limits: cached.limits.at(now),
                 rates: cached.rates.clone(),
                 filter_options: cached.filter_options.clone(),
@@ -475,7 +474,7 @@ impl Identification<'_> {
             }
             let plan_ends_at = cached.plan_ends_at.unwrap_or(i64::MAX);
             if now.0 < cached.refresh_at.min(plan_ends_at) {
-                self.count_shared(account, &cached.limits).await?;
+                self.count_shared(account, &cached.limits.at(now)).await?;
                 return Ok(caller(account.clone(), cached));
             }
         }
@@ -489,7 +488,7 @@ impl Identification<'_> {
                 (Ok(Some(stored)), _) => stored,
                 (Ok(None), _) => return self.fail_key(&asked, "unknown").await,
                 (Err(_), Some((account, cached))) => {
-                    self.count_shared(account, &cached.limits).await?;
+                    self.count_shared(account, &cached.limits.at(now)).await?;
                     return Ok(caller(account.clone(), cached));
                 }
                 (Err(error), None) => return Err(lookup_failed(&error)),
@@ -513,11 +512,11 @@ impl Identification<'_> {
                 // not keep it.
                 lookups.forget(asked.key.id());
             }
+            let limits = stored.limits.at(now);
             if is_known {
-                self.count_shared(&stored.account_id, &stored.limits)
-                    .await?;
+                self.count_shared(&stored.account_id, &limits).await?;
             } else {
-                self.count(&stored.limits).await?;
+                self.count(&limits).await?;
             }
             return Ok(caller(stored.account_id.clone(), &cached));
         }
@@ -682,7 +681,7 @@ impl Identification<'_> {
     }
 
     /// Counts a request of a key that the cache knows, if the account shares its limits.
-    async fn count_shared(&self, account: &str, limits: &LimitsOwner) -> Result<(), ApiError> {
+    async fn count_shared(&self, account: &str, limits: &RequestLimits) -> Result<(), ApiError> {
         match limits.account.0 == account {
             true => Ok(()),
             false => self.count(limits).await,
@@ -690,9 +689,8 @@ impl Identification<'_> {
     }
 
     /// Counts a request that the cache has not counted.
-    async fn count(&self, limits: &LimitsOwner) -> Result<(), ApiError> {
-        let plan = limits.at(self.identity.clock.now()).plan();
-        let (account, rate) = (&*limits.account.0, self.rate_of_plan(plan));
+    async fn count(&self, limits: &RequestLimits) -> Result<(), ApiError> {
+        let (account, rate) = (&*limits.account.0, self.rate_of_plan(limits.plan));
         match self.identity.cache.take(Bucket::User(account), rate).await {
             Ok(decision) => self.within("caller", Some(decision), Some(account)),
             Err(error) => self.without_cache(error),

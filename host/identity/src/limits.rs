@@ -10,13 +10,22 @@ use weir_storage::clock::Millis;
 
 use super::stored_plan::StoredPlan;
 
-/// The account for whose limits (rate, concurrent requests, memory of bodies) a request counts.
+/// The account for whose limits (rate, concurrent requests, memory of bodies) requests count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitsOwner {
     /// The account: the paying one, or the creator of an organisation without paid credits. Otherwise, one person would
     /// multiply their limits by creating organisations.
     pub account: AccountId,
     plan: StoredPlan,
+}
+
+/// The account for whose limits a request counts, with its plan when the request began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestLimits {
+    /// The account.
+    pub account: AccountId,
+    /// The plan, which decides the limits.
+    pub plan: Plan,
 }
 
 /// Returns the columns of [`LimitsOwner`] of an account `u`, which also needs the columns of [`StoredPlan`]. Plans,
@@ -35,10 +44,10 @@ pub(super) fn limits_owner() -> String {
 
 impl LimitsOwner {
     /// Returns an account with its own limits.
-    pub fn own(account: &str, plan: impl Into<StoredPlan>) -> Self {
+    pub fn own(account: &str, plan: StoredPlan) -> Self {
         Self {
             account: AccountId(account.to_owned()),
-            plan: plan.into(),
+            plan,
         }
     }
 
@@ -54,17 +63,12 @@ impl LimitsOwner {
         })
     }
 
-    /// Returns the owner with the plan of a moment, for a request that begins then.
-    pub(super) fn at(&self, now: Millis) -> Self {
-        Self {
+    /// Returns the limits of a request that begins at this moment.
+    pub(super) fn at(&self, now: Millis) -> RequestLimits {
+        RequestLimits {
             account: self.account.clone(),
-            plan: self.plan.fixed_at(now),
+            plan: self.plan.at(now),
         }
-    }
-
-    /// Returns the plan of the account when the request began.
-    pub fn plan(&self) -> Plan {
-        self.plan.at(Millis(0))
     }
 }
 

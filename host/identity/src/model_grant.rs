@@ -7,7 +7,7 @@ use weir_ledger::{BudgetPart, Plan};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
-use super::limits::{LimitsOwner, limits_owner};
+use super::limits::{LimitsOwner, RequestLimits, limits_owner};
 use super::principal::{Principal, PrincipalRefusal};
 use super::roles::Role;
 use super::store::{read_models, read_role};
@@ -21,7 +21,7 @@ pub struct ModelGrant {
     /// The models that the work's key may use; all if empty.
     pub models: Vec<String>,
     /// The account for whose limits the work counts.
-    pub limits: LimitsOwner,
+    pub limits: RequestLimits,
 }
 
 /// Returns the rights of stored work of an account, whose parts name its member, key and project.

@@ -16,6 +16,11 @@ pub struct StoredPlan {
 }
 
 impl StoredPlan {
+    /// Makes a plan with this end.
+    pub(super) fn new(plan: Plan, ends_at: Option<Millis>) -> Self {
+        Self { plan, ends_at }
+    }
+
     /// Reads the columns `plan` and `plan_ends_at`. Unknown plans of a later version count as the free plan.
     pub(super) fn read(row: &AnyRow) -> sqlx::Result<Self> {
         Self::read_from(row, ["plan", "plan_ends_at"])
@@ -38,23 +43,8 @@ impl StoredPlan {
         }
     }
 
-    /// Returns the plan at a moment as one that does not end.
-    pub(super) fn fixed_at(self, now: Millis) -> Self {
-        Self::from(self.at(now))
-    }
-
     /// Returns the time of its end after a moment.
     pub(super) fn ends_after(&self, now: Millis) -> Option<Millis> {
         self.ends_at.filter(|ends_at| now < *ends_at)
-    }
-}
-
-impl From<Plan> for StoredPlan {
-    /// A plan that does not end.
-    fn from(plan: Plan) -> Self {
-        Self {
-            plan,
-            ends_at: None,
-        }
     }
 }

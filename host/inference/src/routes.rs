@@ -92,10 +92,7 @@ pub(super) async fn take_turn(
     caller: Caller,
 ) -> Result<(Customer, AdmissionPermit), ApiError> {
     let limits = &caller.limits;
-    let turn = parts
-        .admission
-        .enter(&limits.account, limits.plan())
-        .await?;
+    let turn = parts.admission.enter(&limits.account, limits.plan).await?;
     Ok((Customer::of(caller), turn))
 }
 

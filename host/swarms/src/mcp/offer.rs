@@ -87,7 +87,7 @@ pub(super) async fn call(
         .await
         .map_err(McpCallFailure::Unserved)?;
     let limits = &caller.limits;
-    let turn = parts.admission.enter(&limits.account, limits.plan()).await;
+    let turn = parts.admission.enter(&limits.account, limits.plan).await;
     let _turn = turn.map_err(McpCallFailure::Unserved)?;
     let tool_turn = parts.tools.try_turn(&limits.account).ok_or_else(|| {
         let most = parts.tools.calls_per_account();

@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::HeaderMap;
 use weir_dialects::{self as dialect, ChatCall};
 use weir_errors::{ApiError, ErrorCode};
-use weir_identity::limits::{LimitsOwner, key_among};
+use weir_identity::limits::{RequestLimits, key_among};
 use weir_identity::model_grant::{ModelGrant, find_grant};
 use weir_identity::part_rates::PartRates;
 use weir_identity::service::{ServiceCaller, ServiceScope};
@@ -65,7 +65,10 @@ pub async fn create_agent_completion(
         None => {
             let payer = take_payer(&mut call)?;
             let plan = users::require(&swarms.inference, &payer.account.0).await?;
-            let limits = LimitsOwner::own(&payer.account.0, plan);
+            let limits = RequestLimits {
+                account: payer.account.clone(),
+                plan,
+            };
             let grant = ModelGrant {
                 plan,
                 models: Vec::new(),
@@ -92,7 +95,7 @@ pub async fn create_agent_completion(
         models,
         limits,
     } = grant;
-    let turn = (inference.admission).enter(&limits.account, limits.plan());
+    let turn = (inference.admission).enter(&limits.account, limits.plan);
     let turn = turn.await?;
     let held = (turn, body.room);
     let customer = Customer {

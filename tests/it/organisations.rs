@@ -125,6 +125,18 @@ pub(crate) async fn patch(client: &Client, path: &str, body: &Value) -> Answer {
         .await
 }
 
+/// Two nodes on one PostgreSQL, and the Redis that they share.
+async fn two_nodes(upstream: &Upstream) -> (Gateway, Gateway, Redis) {
+    let (database, cache) = (Postgres::shared().create_database().await, Redis::start());
+    let builder = || {
+        let builder = Gateway::builder().postgres(&database).redis(&cache.url());
+        builder.upstream("scripted", upstream)
+    };
+    let first = builder().start().await;
+    let second = builder().sharing_secrets_of(&first).start().await;
+    (first, second, cache)
+}
+
 async fn balance(client: &Client) -> f64 {
     let synced = client
         .post("/billing/sync-balance", &json!({}))
@@ -842,15 +854,9 @@ async fn projects_and_service_accounts_hold_keys_that_end_with_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_concurrent_requests_on_two_nodes_exceed_no_budget() {
-    let (database, cache) = (Postgres::shared().create_database().await, Redis::start());
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat_with_usage("fine", 10, 300));
-    let builder = || {
-        let builder = Gateway::builder().postgres(&database).redis(&cache.url());
-        builder.upstream("scripted", &upstream)
-    };
-    let first = builder().start().await;
-    let second = builder().sharing_secrets_of(&first).start().await;
+    let (first, second, _cache) = two_nodes(&upstream).await;
     let acme = Organisation::new(&first, "olivia", 1_000).await;
     let olivia = first.web_user_id("olivia").await;
     let made = acme
@@ -1286,13 +1292,7 @@ async fn a_budget_alerts_once_at_80_and_once_at_100_percent() {
 async fn rates_of_a_part_hold_on_all_nodes_and_count_tokens_when_they_are_charged() {
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat_with_usage("fine", 30, 30));
-    let (database, cache) = (Postgres::shared().create_database().await, Redis::start());
-    let builder = || {
-        let builder = Gateway::builder().postgres(&database).redis(&cache.url());
-        builder.upstream("scripted", &upstream)
-    };
-    let first = builder().start().await;
-    let second = builder().sharing_secrets_of(&first).start().await;
+    let (first, second, _cache) = two_nodes(&upstream).await;
     let acme = Organisation::new(&first, "olivia", 1_000).await;
     let max = acme.join("max", "member").await;
     let (by_max, max_key) = acme.key("max", json!({})).await;

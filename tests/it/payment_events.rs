@@ -65,6 +65,28 @@ async fn subscribe(processor: &Processor, payer: &Payer, like: Like) {
     }
 }
 
+/// A user with a paid subscription, who has spent 4,000 credits so many times.
+async fn subscriber(
+    gateway: &Gateway,
+    processor: &Processor,
+    name: &str,
+    like: Like,
+    spent: u32,
+) -> Payer {
+    let payer = payer(gateway, name).await;
+    subscribe(processor, &payer, like).await;
+    for _ in 0..spent {
+        spend(gateway, &payer).await;
+    }
+    payer
+}
+
+/// Turns an event about a subscription into one about another one of the user.
+fn about_another(mut event: Value, name: &str) -> Value {
+    event["data"]["object"]["subscription"] = json!(format!("sub_{name}_again"));
+    event
+}
+
 async fn until_state(processor: &Processor, event: &Value, state: &str) {
     patiently(async {
         while processor.state_of(event).await.0 != state {
@@ -494,9 +516,8 @@ async fn each_event_has_its_effect_on_each_state_of_a_plan() {
 async fn a_plan_that_is_cancelled_may_be_resumed_and_else_ends_with_its_period() {
     each(NOW, async |gateway, processor, clock| {
         let app = gateway.app();
-        let payer = payer(&gateway, "carol").await;
         let guru = Like::active("guru", PRESENT);
-        subscribe(&processor, &payer, guru).await;
+        let payer = subscriber(&gateway, &processor, "carol", guru, 0).await;
         let cancelled =
             payer.subscription_is("updated", "2", "2026-03-03T00:01:00Z", guru.ending());
         processor.tell(&cancelled).await;
@@ -526,9 +547,8 @@ async fn a_plan_that_is_cancelled_may_be_resumed_and_else_ends_with_its_period()
 async fn what_is_past_due_has_three_days_and_a_late_payment_renews_it() {
     each(NOW, async |gateway, processor, clock| {
         let app = gateway.app();
-        let payer = payer(&gateway, "dave").await;
         let guru = Like::active("guru", PRESENT);
-        subscribe(&processor, &payer, guru).await;
+        let payer = subscriber(&gateway, &processor, "dave", guru, 0).await;
         let next = Span("2026-03-20T00:00:00Z", "2026-04-20T00:00:00Z");
         let due = Like::active("guru", next).in_status("past_due");
         clock.set(at("2026-03-20T01:00:00Z"));
@@ -611,10 +631,8 @@ async fn a_checkout_begins_a_period_whose_bounds_are_told_later() {
 async fn a_later_period_is_granted_when_its_invoice_is_paid_and_not_before() {
     each(NOW, async |gateway, processor, clock| {
         let app = gateway.app();
-        let payer = payer(&gateway, "mia").await;
         let guru = Like::active("guru", PRESENT);
-        subscribe(&processor, &payer, guru).await;
-        spend(&gateway, &payer).await;
+        let payer = subscriber(&gateway, &processor, "mia", guru, 1).await;
         let next = Span("2026-03-20T00:00:00Z", "2026-04-20T00:00:00Z");
         let moment = "2026-03-20T00:00:01Z";
         clock.set(at(moment));
@@ -648,9 +666,8 @@ async fn a_later_period_is_granted_when_its_invoice_is_paid_and_not_before() {
 async fn an_unpaid_renewal_ends_the_plan_and_the_user_may_buy_it_again() {
     each(NOW, async |gateway, processor, clock| {
         let app = gateway.app();
-        let payer = payer(&gateway, "nora").await;
         let guru = Like::active("guru", PRESENT);
-        subscribe(&processor, &payer, guru).await;
+        let payer = subscriber(&gateway, &processor, "nora", guru, 0).await;
         let next = Like::active("guru", Span("2026-03-20T00:00:00Z", "2026-04-20T00:00:00Z"));
         for (moment, event) in [
             (
@@ -719,9 +736,8 @@ async fn an_unpaid_renewal_ends_the_plan_and_the_user_may_buy_it_again() {
 async fn credits_of_an_upgrade_go_back_with_its_price_and_are_given_once_for_one_payment() {
     each(NOW, async |gateway, processor, _| {
         let app = gateway.app();
-        let payer = payer(&gateway, "olga").await;
         let guru = Like::active("guru", PRESENT);
-        subscribe(&processor, &payer, guru).await;
+        let payer = subscriber(&gateway, &processor, "olga", guru, 0).await;
         let left = Span(NOW, PRESENT.1);
         let up = Switch {
             left,
@@ -784,12 +800,7 @@ async fn cancelling_with_money_back_gives_credits_back_in_proportion() {
         ];
         let mut payers = Vec::new();
         for (name, spent, ..) in rows {
-            let payer = payer(&gateway, name).await;
-            subscribe(&processor, &payer, guru).await;
-            for _ in 0..spent {
-                spend(&gateway, &payer).await;
-            }
-            payers.push(payer);
+            payers.push(subscriber(&gateway, &processor, name, guru, spent).await);
         }
         clock.set(at(moment));
         for ((name, spent, after, owed, _), payer) in rows.into_iter().zip(&payers) {
@@ -811,8 +822,8 @@ async fn cancelling_with_money_back_gives_credits_back_in_proportion() {
         // Bought again: the balance pays for more than a half.
         clock.set(at(later));
         for ((name, .., anew), payer) in rows.into_iter().zip(&payers) {
-            let mut paid = payer.invoice_paid("4", later, "again", "guru", again);
-            paid["data"]["object"]["subscription"] = json!(format!("sub_{name}_again"));
+            let paid = payer.invoice_paid("4", later, "again", "guru", again);
+            let mut paid = about_another(paid, name);
             paid["data"]["object"]["total"] = json!(1_000);
             paid["data"]["object"]["amount_paid"] = json!(429);
             processor.tell(&paid).await;
@@ -845,12 +856,7 @@ async fn money_back_for_a_period_cut_short_takes_its_spent_credits() {
         ];
         let mut payers = Vec::new();
         for (name, spent, ..) in rows {
-            let payer = payer(&gateway, name).await;
-            subscribe(&processor, &payer, guru).await;
-            for _ in 0..spent {
-                spend(&gateway, &payer).await;
-            }
-            payers.push(payer);
+            payers.push(subscriber(&gateway, &processor, name, guru, spent).await);
         }
         let later = "2026-03-05T00:00:00Z";
         clock.set(at(later));
@@ -858,8 +864,8 @@ async fn money_back_for_a_period_cut_short_takes_its_spent_credits() {
         for ((name, _, cents, left), payer) in rows.into_iter().zip(&payers) {
             let over = guru.in_status("canceled");
             let deleted = payer.subscription_is("deleted", "3", later, over);
-            let mut paid = payer.invoice_paid("4", later, "again", "guru", again);
-            paid["data"]["object"]["subscription"] = json!(format!("sub_{name}_again"));
+            let paid = payer.invoice_paid("4", later, "again", "guru", again);
+            let paid = about_another(paid, name);
             // In two steps.
             let first = payer.refunded("5", later, "begun", cents / 2);
             let second = payer.disputed("6", later, "begun", cents - cents / 2);
@@ -1080,8 +1086,8 @@ async fn returned_credits_pay_owed_ones_and_may_be_taken_again() {
         assert_eq!(look.await.expect("the database answers"), []);
 
         // Credits of a plan whose period is over come back as credits that do not lapse.
-        let payer = self::payer(&gateway, "fay").await;
-        subscribe(&processor, &payer, Like::active("guru", PRESENT)).await;
+        let guru = Like::active("guru", PRESENT);
+        let payer = subscriber(&gateway, &processor, "fay", guru, 0).await;
         processor
             .tell(&payer.disputed("2", NOW, "begun", 500))
             .await;
@@ -1101,9 +1107,8 @@ async fn returned_credits_pay_owed_ones_and_may_be_taken_again() {
 async fn a_change_that_is_invoiced_with_the_renewal_gives_credits_that_do_not_lapse() {
     each(NOW, async |gateway, processor, clock| {
         let app = gateway.app();
-        let payer = payer(&gateway, "pia").await;
         let guru = Like::active("guru", PRESENT);
-        subscribe(&processor, &payer, guru).await;
+        let payer = subscriber(&gateway, &processor, "pia", guru, 0).await;
         let next = Span("2026-03-20T00:00:00Z", "2026-04-20T00:00:00Z");
         let moment = "2026-03-20T01:00:00Z";
         clock.set(at(moment));

@@ -151,6 +151,12 @@ impl Outcome {
         let of = |heard: &Heard| charges.get(heard.request_id.as_ref()?);
         let delivered = heard.iter().filter(|heard| heard.paid.is_some());
         let uncharged = heard.iter().filter(|heard| heard.is_lost(&charges));
+        for lost in uncharged.clone().take(3) {
+            println!(
+                "L4: without its charge: {lost:?}, in the ledger: {:?}",
+                of(lost)
+            );
+        }
         let cut = heard.iter().filter(|heard| {
             let tokens = heard.bytes as u64 / BYTES_PER_TOKEN;
             heard.paid.is_none() && tokens > CHECKPOINT_PIECES * PIECE_TOKENS

@@ -401,7 +401,9 @@ async fn errors_are_stored_for_thirty_days() {
                 clock.set(at(NOON));
                 clock.advance(Duration::from_secs(passed * 86_400));
                 let app = gateway.app();
-                retention::prune_old(&app.database, app.clock.now(), days).await;
+                retention::prune_old(&app.database, app.clock.now(), days)
+                    .await
+                    .expect("a deletion");
                 let admin = gateway.admin("root").await;
                 ids(&list(&admin, "?status=failed").await).len()
             };

@@ -766,7 +766,9 @@ async fn contents_expire_and_go_with_an_erased_user_who_can_export_them_before()
             content_log: 7,
         };
         let app = gateway.app();
-        retention::prune_old(&app.database, app.clock.now(), days).await;
+        retention::prune_old(&app.database, app.clock.now(), days)
+            .await
+            .expect("a deletion");
         assert_eq!(rows(&gateway).await, 1);
 
         let export = alice().get("/users/me/export").await.json();
@@ -806,7 +808,9 @@ async fn contents_expire_and_go_with_an_erased_user_who_can_export_them_before()
         let answer = key.client.post("/chat", &chat("demo", "x")).await;
         content(&bob, &id_of(&answer)).await;
         clock.advance(Duration::from_secs(1));
-        retention::prune_old(&app.database, app.clock.now(), days).await;
+        retention::prune_old(&app.database, app.clock.now(), days)
+            .await
+            .expect("a deletion");
         assert_eq!(rows(&gateway).await, 0);
     })
     .await;

@@ -347,6 +347,7 @@ fn executor(
         tracer: gateway.app().tracer.clone(),
         store: app.swarms.store.clone(),
         ledger: app.ledger.clone(),
+        background: app.background.clone(),
         catalog: app.catalog.clone(),
         api: ModelApi::new(http, &url, tokens),
         tools: tools.clone(),

@@ -42,7 +42,8 @@ async fn a_web_user_makes_lists_and_revokes_keys() {
         .identity
         .last_used
         .flush(&gateway.app().database)
-        .await;
+        .await
+        .expect("a write");
 
     let list = alice.get("/api-keys").await;
     let item = &list.json()["api_keys"][0];

@@ -102,6 +102,11 @@ async fn requests_are_summed_by_hour_and_day_with_errors_times_tokens_and_spend(
             assert_eq!(found["ending_models"][0]["id"], "old");
             assert_eq!(found["ending_models"][0]["ends_on"], "2026-02-10");
             assert_eq!(found["queue"]["waiting"], 0);
+            let works = found["background"].as_array().expect("a list");
+            let sweep = works.iter().find(|work| work["name"] == "settle abandoned holds");
+            let sweep = sweep.expect("the ledger's sweep");
+            assert_eq!(sweep["failures"], 0, "{sweep}");
+            assert!(sweep["last_success_at"].is_string(), "{sweep}");
 
             // The next hour, and the next day.
             upstream.always(Reply::chat("a"));
@@ -280,7 +285,9 @@ async fn sums_survive_a_failing_database_and_are_stored_for_thirty_five_days() {
             for (passed, is_kept) in [(34, true), (36, false)] {
                 clock.set(at(NOON));
                 clock.advance(Duration::from_secs(passed * 86_400));
-                retention::prune_old(database, gateway.app().clock.now(), days).await;
+                retention::prune_old(database, gateway.app().clock.now(), days)
+                    .await
+                    .expect("a deletion");
                 assert_eq!(rows().await > 0, is_kept, "{passed} days");
             }
         },

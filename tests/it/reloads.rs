@@ -186,7 +186,7 @@ async fn an_unusable_secret_at_a_reload_leaves_the_old_one_active() {
             if state.is_some_and(|text| text.trim().is_empty()) {
                 let path = file.path.display();
                 let empty = format!("the file {path} is empty");
-                assert!(line.contains(&empty), "{place}");
+                assert!(served.log().contains(&empty), "{place}");
             }
             assert!(has_failed_metric(&served).await, "{place}");
             assert_eq!(models(&served).await, before, "{place}");

@@ -37,6 +37,7 @@ use weir_request::metrics::Metrics;
 use weir_request::node::Core;
 use weir_request::traffic::Traffic;
 use weir_sandbox::printable;
+use weir_storage::background::WorkStatus;
 use weir_storage::file_lock::FileLock;
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::environment;
@@ -192,6 +193,14 @@ impl App {
 const MOST_REASON_BYTES: usize = 500;
 
 impl AppState {
+    /// Returns the state of the work that this node repeats.
+    pub fn background_work(&self) -> Vec<WorkStatus> {
+        let mut works = self.background.list();
+        works.extend(self.ledger.background().list());
+        works.sort_unstable_by_key(|work| work.name);
+        works
+    }
+
     /// Returns the URL of the public service as this machine reaches it; `None` before it listens, or in an executor
     /// without the API.
     pub fn url(&self) -> Option<String> {

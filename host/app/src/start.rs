@@ -44,6 +44,7 @@ use weir_request::node::Core;
 use weir_request::traffic::Traffic;
 use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::compiler::Compiler;
+use weir_storage::background::Background;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::expiring::ExpiringValues;
 use weir_storage::sealing::KeyRing;
@@ -86,6 +87,7 @@ async fn open_stores(config: &Config, clock: Clock) -> anyhow::Result<Core> {
     )?;
     Ok(Core {
         audit: Audit::start(database.clone()),
+        background: Background::default(),
         database,
         cache,
         clock,
@@ -494,17 +496,21 @@ impl BaseParts {
             identity
                 .last_used
                 .clone()
-                .write_behind(core.database.clone()),
+                .write_behind(core.database.clone(), core.background.clone()),
         );
         tokio::spawn(retention::prune_for_ever(
-            core.database.clone(),
-            core.clock.clone(),
+            core.clone(),
             RetentionDays {
                 audit: self.config.audit_days,
                 content_log: self.config.content_log.days.unwrap_or_default(),
             },
         ));
         tokio::spawn(privacy::erase::finish_for_ever(core.clone()));
-        tokio::spawn(inference.sessions.clone().prune_for_ever());
+        tokio::spawn(
+            inference
+                .sessions
+                .clone()
+                .prune_for_ever(core.background.clone()),
+        );
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use weir_storage::Database;
+use weir_storage::background::{Background, Periodic};
 use weir_storage::clock::Millis;
 
 use crate::store;
@@ -32,25 +33,22 @@ impl LastUsed {
     }
 
     /// Writes the recorded times every minute; never returns.
-    pub async fn write_behind(self, database: Database) {
-        loop {
-            tokio::time::sleep(INTERVAL).await;
-            self.flush(&database).await;
-        }
+    pub async fn write_behind(self, database: Database, background: Background) {
+        let periodic = Periodic {
+            name: "write the times of last use of keys",
+            every: INTERVAL,
+            first_after: INTERVAL,
+        };
+        background.repeat(periodic, || self.flush(&database)).await;
     }
 
-    /// Writes the recorded times.
-    pub async fn flush(&self, database: &Database) {
+    /// Writes the recorded times. A failure loses only times, and the next use records them again.
+    pub async fn flush(&self, database: &Database) -> sqlx::Result<()> {
         let noted = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        if noted.is_empty() {
-            return;
-        }
         let noted: Vec<_> = noted.into_iter().collect();
         for batch in noted.chunks(BATCH) {
-            if let Err(error) = store::set_last_used(database, batch).await {
-                // A failure loses only a time, and the next use records it again.
-                tracing::warn!(%error, keys = batch.len(), "cannot write the times of last use of keys");
-            }
+            store::set_last_used(database, batch).await?;
         }
+        Ok(())
     }
 }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_storage::Database;
+use weir_storage::background::Background;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::database::{DatabaseClock, SqlDialect, at_start};
 
@@ -59,6 +60,7 @@ struct LedgerInner {
     health: Arc<CommitterHealth>,
     tasks: TaskTracker,
     stopping: CancellationToken,
+    background: Background,
 }
 
 /// A guard for a hold of this node: sweeps ignore the hold's age while the guard exists.
@@ -128,6 +130,7 @@ impl Ledger {
             health: health.clone(),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
+            background: Background::default(),
         }));
         at_start(|| ledger.renew_lease()).await?;
         committer::start(store, submitted, dialect, health)?;
@@ -145,6 +148,11 @@ impl Ledger {
         }
         tokio::spawn(stopping.run_until_cancelled_owned(ledger.clone().fold()));
         Ok(ledger)
+    }
+
+    /// Returns the work that this node repeats for the ledger.
+    pub fn background(&self) -> &Background {
+        &self.0.background
     }
 
     /// Returns the id of this run, which its holds carry.

@@ -2,6 +2,7 @@
 
 pub mod stores;
 
+use weir_storage::background::Background;
 use weir_storage::clock::Clock;
 use weir_storage::{Cache, Database};
 
@@ -20,6 +21,8 @@ pub struct Core {
     pub audit: Audit,
     /// The clock, which tests control.
     pub clock: Clock,
+    /// The work that the node repeats.
+    pub background: Background,
     /// CSV exports in progress.
     pub exports: Exports,
 }

@@ -4,11 +4,13 @@
 //! - [`expiring`]: values that last for a limited time.
 //! - [`secrets`]: values that must not be shown; [`sealing`]: stored values that only weir may read.
 //! - [`file_lock`]: locks between processes.
+//! - [`background`]: work that a node repeats.
 //! - [`clock`] and [`ids`]: time and names, which arrive as parameters everywhere else.
 //!
 //! **Architecture invariant:** no code here knows a feature: no account, no plugin, no request. Each feature keeps
 //! its SQL to itself, in its own `store.rs`.
 
+pub mod background;
 pub mod cache;
 pub mod clock;
 pub mod database;

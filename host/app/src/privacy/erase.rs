@@ -13,6 +13,7 @@ use weir_ledger::{AccountId, Credits, LedgerStore, Plan};
 use weir_payments::effects::store::has_renewing_subscription;
 use weir_request::audit::{Actor, AuditEvent};
 use weir_request::node::Core;
+use weir_storage::background::Periodic;
 
 use super::store::{self, EndOfUser, Person};
 use super::{Erasure, failed, unknown_user};
@@ -142,13 +143,12 @@ async fn finish(core: &Core, user_id: &str) -> sqlx::Result<()> {
 
 /// Deletes remaining data of erased users for ever: of an interrupted erasure, or of a request that began before it.
 pub async fn finish_for_ever(core: Core) {
-    tokio::time::sleep(FIRST_AFTER).await;
-    loop {
-        if let Err(error) = sweep(&core).await {
-            tracing::warn!(%error, "cannot delete the remaining data of erased users");
-        }
-        tokio::time::sleep(EVERY).await;
-    }
+    let periodic = Periodic {
+        name: "delete the remaining data of erased users",
+        every: EVERY,
+        first_after: FIRST_AFTER,
+    };
+    core.background.repeat(periodic, || sweep(&core)).await;
 }
 
 /// Deletes the remaining data of all recently erased users.

@@ -17,6 +17,7 @@ use weir_ledger::Credits;
 use weir_request::query::ListQuery;
 use weir_request::traffic::TrafficSums;
 use weir_request::traffic::store::{self as traffic, Dimension, Step, TrafficFilter};
+use weir_storage::background::WorkStatus;
 use weir_storage::clock::Millis;
 use weir_upstream::breaker::{BreakerReading, BreakerStatus};
 
@@ -69,6 +70,8 @@ pub struct Overview {
     pub providers: Vec<ProviderHealth>,
     /// This node's queue.
     pub queue: QueueState,
+    /// The work that this node repeats in the background, by name.
+    pub background: Vec<BackgroundWork>,
     /// Models that have ended or end within 60 days, the first to end first.
     pub ending_models: Vec<EndingModel>,
     /// At most 20 budgets with at most a fifth left, and budgets of accounts whose requests they rejected within 24 hours; the
@@ -173,6 +176,30 @@ pub struct QueueState {
     pub waiting: u32,
 }
 
+/// Work that a node repeats in the background.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BackgroundWork {
+    /// The work, such as `remove expired sessions`.
+    pub name: &'static str,
+    /// The pause between two runs.
+    pub every_ms: u64,
+    /// The moment of the last success, in ISO 8601; null before the first.
+    pub last_success_at: Option<String>,
+    /// The failures since then.
+    pub failures: u64,
+}
+
+impl From<WorkStatus> for BackgroundWork {
+    fn from(status: WorkStatus) -> Self {
+        Self {
+            name: status.name,
+            every_ms: u64::try_from(status.every.as_millis()).unwrap_or(u64::MAX),
+            last_success_at: status.last_success.map(|at| at.iso()),
+            failures: status.failures_in_a_row,
+        }
+    }
+}
+
 /// A model that has ended or ends within 60 days.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct EndingModel {
@@ -267,6 +294,7 @@ pub async fn overview(app: &App, mut query: ListQuery) -> Result<Overview, ApiEr
             in_progress: app.admission.in_progress(),
             waiting: app.admission.queued(),
         },
+        background: app.background_work().into_iter().map(Into::into).collect(),
         ending_models: ending_models(&catalog, now),
         tight_budgets,
     })

@@ -75,6 +75,7 @@ pub async fn text(app: &App) -> Result<String, ApiError> {
             ("cache", app.cache.probe_writes().await.is_ok()),
         ],
         open_holds: app.ledger.open_holds().await.ok(),
+        background: app.background_work(),
         swarms: swarms.map(Vec::from).unwrap_or_default(),
     });
     app.metrics

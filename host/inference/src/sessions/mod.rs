@@ -31,6 +31,7 @@ use weir_dialects::{Chain, ChatCall, PartReference};
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::AccountId;
 use weir_sandbox::adapter::bindings::chat::Event;
+use weir_storage::background::{Background, Periodic};
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::expiring::{ExpiringError, ExpiringValues, ValueVersion};
 use weir_storage::sealing::KeyRing;
@@ -110,13 +111,14 @@ impl Sessions {
     }
 
     /// Removes expired sessions forever, if the store does not.
-    pub async fn prune_for_ever(self) {
-        loop {
-            tokio::time::sleep(PRUNE_EVERY).await;
-            if let Err(error) = self.values.prune(self.clock.now()).await {
-                tracing::warn!(%error, "cannot remove expired sessions yet");
-            }
-        }
+    pub async fn prune_for_ever(self, background: Background) {
+        let periodic = Periodic {
+            name: "remove expired sessions",
+            every: PRUNE_EVERY,
+            first_after: PRUNE_EVERY,
+        };
+        let prune = async || self.values.prune(self.clock.now()).await.map(drop);
+        background.repeat(periodic, prune).await;
     }
 
     async fn find(&self, key: &SessionKey) -> Result<Option<LoadedSession>, ExpiringError> {

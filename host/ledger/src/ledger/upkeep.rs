@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior};
+use weir_storage::background::Periodic;
 use weir_storage::clock::Millis;
 
 use super::{Ledger, LedgerError};
@@ -88,24 +89,26 @@ impl Ledger {
 
     /// Returns blocks that other nodes have called back.
     pub(super) async fn return_called_blocks(self) {
-        let mut ticks = tokio::time::interval(CALLED_EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            match self.0.store.find_called(SWEPT).await {
-                Ok(accounts) => {
-                    let now = self.now();
-                    for account in &accounts {
-                        self.0.store.be_exact(account, now);
-                    }
-                    self.end_own_blocks(accounts).await;
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot look for called blocks");
-                    tokio::time::sleep(TROUBLED_RENEWAL).await;
-                }
+        let returning = async || {
+            let accounts = self.0.store.find_called(SWEPT).await?;
+            let now = self.now();
+            for account in &accounts {
+                self.0.store.be_exact(account, now);
             }
-        }
+            self.end_own_blocks(accounts).await;
+            Ok::<_, sqlx::Error>(())
+        };
+        self.0
+            .background
+            .repeat(
+                Periodic {
+                    name: "return called blocks",
+                    every: CALLED_EVERY,
+                    first_after: Duration::ZERO,
+                },
+                returning,
+            )
+            .await;
     }
 
     /// Returns this run's blocks, before its end.
@@ -249,26 +252,31 @@ impl Ledger {
 
     /// Ends abandoned holds, begins periods, and deletes old rows.
     pub(super) async fn tidy(self) {
-        let mut ticks = self.ticks();
-        let mut rounds = 0_u32;
-        loop {
-            ticks.tick().await;
-            rounds = rounds.wrapping_add(1);
+        let renew_every = self.0.lease.renew_every;
+        let sweep = async || match self.is_leased() {
+            true => self.sweep().await.map(drop),
             // A node that was suspended must not treat its own holds as another node's.
-            if self.is_leased()
-                && let Err(error) = self.sweep().await
-            {
-                tracing::warn!(%error, "cannot sweep the ledger");
-            }
-            if rounds.is_multiple_of(RENEWALS_PER_TIDYING) {
-                if let Err(error) = self.begin_due_periods().await {
-                    tracing::warn!(%error, "cannot end paid plans without a renewal");
-                }
-                if let Err(error) = self.forget_old().await {
-                    tracing::warn!(%error, "cannot delete old leases, expired holds and idempotency keys");
-                }
-            }
-        }
+            false => Ok(()),
+        };
+        let often = Periodic {
+            name: "settle abandoned holds",
+            every: renew_every,
+            // Holds of a node that has crashed wait for it.
+            first_after: Duration::ZERO,
+        };
+        let rarely = |name| Periodic {
+            name,
+            every: renew_every * RENEWALS_PER_TIDYING,
+            first_after: renew_every * RENEWALS_PER_TIDYING,
+        };
+        let periods = rarely("end paid plans without a renewal");
+        let rows = rarely("delete old leases, expired holds and idempotency keys");
+        let background = &self.0.background;
+        tokio::join!(
+            background.repeat(often, sweep),
+            background.repeat(periods, async || self.begin_due_periods().await.map(drop)),
+            background.repeat(rows, || self.forget_old()),
+        );
     }
 
     /// Folds entries into their sums and indexes, in batches, until none is left.

@@ -5,8 +5,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use weir_storage::Database;
-use weir_storage::clock::{Clock, Millis};
+use weir_storage::background::Periodic;
+use weir_storage::clock::Millis;
 
+use crate::node::Core;
 use crate::{failed_requests, traffic};
 
 /// Interval between deletions, and the delay of the first one after the start, because requests take precedence.
@@ -27,33 +29,31 @@ pub struct RetentionDays {
 }
 
 /// Deletes old events, failed requests, prompts, responses and sums, for ever.
-pub async fn prune_for_ever(database: Database, clock: Clock, days: RetentionDays) {
-    tokio::time::sleep(FIRST_AFTER).await;
-    loop {
-        prune_old(&database, clock.now(), days).await;
-        tokio::time::sleep(EVERY).await;
-    }
+pub async fn prune_for_ever(core: Core, days: RetentionDays) {
+    let periodic = Periodic {
+        name: "delete old records",
+        every: EVERY,
+        first_after: FIRST_AFTER,
+    };
+    let prune = || prune_old(&core.database, core.clock.now(), days);
+    core.background.repeat(periodic, prune).await;
 }
 
 /// Deletes events, failed requests, prompts, responses and sums beyond their days.
-pub async fn prune_old(database: &Database, now: Millis, days: RetentionDays) {
-    match prune(database, now.plus_days(-i64::from(days.audit.get()))).await {
-        Ok(0) => {}
-        Ok(events) => {
-            tracing::info!(events, "deleted events older than `audit_days`")
-        }
-        Err(error) => tracing::warn!(%error, "cannot delete old events"),
+///
+/// # Errors
+///
+/// The first error; a table that cannot be read does not spare the others.
+pub async fn prune_old(database: &Database, now: Millis, days: RetentionDays) -> sqlx::Result<()> {
+    let before = |days: i64| now.plus_days(-days);
+    let events = prune(database, before(days.audit.get().into())).await;
+    if let Ok(events @ 1..) = events {
+        tracing::info!(events, "deleted events older than `audit_days`");
     }
-    if let Err(error) = prune_failures(database, now.plus_days(-failed_requests::KEPT_DAYS)).await {
-        tracing::warn!(%error, "cannot delete old failed requests");
-    }
-    if let Err(error) = prune_contents(database, now.plus_days(-i64::from(days.content_log))).await
-    {
-        tracing::warn!(%error, "cannot delete old prompts and responses");
-    }
-    if let Err(error) = prune_traffic(database, now.plus_days(-traffic::KEPT_DAYS)).await {
-        tracing::warn!(%error, "cannot delete old sums of requests");
-    }
+    let failures = prune_failures(database, before(failed_requests::KEPT_DAYS)).await;
+    let contents = prune_contents(database, before(days.content_log.into())).await;
+    let traffic = prune_traffic(database, before(traffic::KEPT_DAYS)).await;
+    events.and(failures).and(contents).and(traffic).map(drop)
 }
 
 /// Deletes all events before a moment, of plugins too, and returns their number.

@@ -3,6 +3,7 @@
 //! It looks for runs on notification, and every second. During work on a run, it renews the lease; if renewal fails
 //! until the lease expires, it drops the run, which another executor may then own.
 
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,6 +14,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use weir_storage::background::Periodic;
 use weir_storage::clock::Millis;
 
 use super::run::{self, ExecutorParts};
@@ -157,41 +159,34 @@ impl RunSearch {
     }
 
     async fn price_late_calls(&self) {
-        let mut ticks = interval(PRICE_EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                () = self.stopping.cancelled() => return,
-            }
-            let priced = unpriced::price_all(&self.parts.store, &self.parts.ledger);
-            if let Err(error) = priced.await {
-                tracing::warn!(%error, "cannot price model calls of finished swarms");
-            }
-        }
+        let price = || unpriced::price_all(&self.parts.store, &self.parts.ledger);
+        self.repeat("price model calls of finished swarms", PRICE_EVERY, price)
+            .await;
     }
 
     async fn forget_old(&self) {
-        let mut ticks = interval(FORGET_EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                () = self.stopping.cancelled() => return,
-            }
+        let forget = async || {
             let keep_ms = self.settings.keep.as_millis() as i64;
             let before = Millis(self.parts.ledger.now().0 - keep_ms);
-            loop {
-                match self.parts.store.forget(before).await {
-                    Ok(0) => break,
-                    Ok(_) => {}
-                    Err(error) => {
-                        tracing::warn!(%error, "forgetting old swarms");
-                        break;
-                    }
-                }
-            }
-        }
+            while self.parts.store.forget(before).await? > 0 {}
+            Ok::<_, SwarmStoreError>(())
+        };
+        self.repeat("forget old swarms", FORGET_EVERY, forget).await;
+    }
+
+    /// Repeats work from now on, until the executor stops.
+    async fn repeat<Run, E>(&self, name: &'static str, every: Duration, work: impl FnMut() -> Run)
+    where
+        Run: Future<Output = Result<(), E>>,
+        E: Display,
+    {
+        let periodic = Periodic {
+            name,
+            every,
+            first_after: Duration::ZERO,
+        };
+        let repeated = self.parts.background.repeat(periodic, work);
+        self.stopping.run_until_cancelled(repeated).await;
     }
 }
 

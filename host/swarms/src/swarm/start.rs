@@ -39,6 +39,7 @@ pub fn executor_at(swarms: &Swarms, url: &str) -> anyhow::Result<Executor> {
         store: swarms.store.clone(),
         database: swarms.inference.database.clone(),
         ledger: swarms.inference.ledger.clone(),
+        background: swarms.inference.background.clone(),
         catalog: swarms.inference.catalog.clone(),
         api: ModelApi::new(http, url, swarms.service_tokens.clone()),
         tools: swarms.tools.clone(),

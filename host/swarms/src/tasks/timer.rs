@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use weir_storage::background::Periodic;
 use weir_storage::clock::Millis;
 
 use super::TaskParts;
@@ -35,21 +35,18 @@ const TIDY_EVERY: Duration = Duration::from_secs(600);
 
 /// Fires schedules while it is polled. Dropping it at any moment is as safe as a crash.
 pub async fn run(tasks: &TaskParts) {
-    let mut ticks = interval(LOOK_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut tidy_at = Instant::now();
-    loop {
-        ticks.tick().await;
-        if let Err(error) = look(tasks).await {
-            tracing::warn!(%error, "cannot look for due schedules");
-        }
-        if tidy_at <= Instant::now() {
-            tidy_at = Instant::now() + TIDY_EVERY;
-            if let Err(error) = tidy(tasks).await {
-                tracing::warn!(%error, "tidying up tasks");
-            }
-        }
-    }
+    let background = &tasks.swarms.inference.background;
+    let periodic = |name, every| Periodic {
+        name,
+        every,
+        first_after: Duration::ZERO,
+    };
+    tokio::join!(
+        background.repeat(periodic("look for due schedules", LOOK_EVERY), || look(
+            tasks
+        )),
+        background.repeat(periodic("tidy up tasks", TIDY_EVERY), || tidy(tasks)),
+    );
 }
 
 async fn look(tasks: &TaskParts) -> Result<(), TaskStoreError> {

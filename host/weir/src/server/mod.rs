@@ -208,7 +208,9 @@ pub async fn close(app: &App) {
     if let Err(error) = app.plugins.write_counts(&app.database).await {
         tracing::warn!(%error, "the statistics of plugins since their last write are lost");
     }
-    app.identity.last_used.flush(&app.database).await;
+    if let Err(error) = app.identity.last_used.flush(&app.database).await {
+        tracing::warn!(%error, "the times of last use of keys since their last write are lost");
+    }
     app.tracer.flush().await;
     if let Some(export) = &app.log_export {
         export.flush().await;

@@ -10,7 +10,8 @@ use weir_errors::ApiError;
 use weir_request::query::ListQuery;
 
 use crate::admin::overview::{
-    self, BreakerItem, Overview, OverviewFigures, OverviewGroup, OverviewStep, ProviderHealth,
+    self, BackgroundWork, BreakerItem, Overview, OverviewFigures, OverviewGroup, OverviewStep,
+    ProviderHealth,
 };
 use crate::admin::report::{Month, PlatformUsage};
 use crate::admin::routes;
@@ -297,6 +298,16 @@ fn health_badge(provider: &ProviderHealth) -> (&'static str, &'static str) {
 }
 
 /// Returns the class of a breaker's badge, and its label.
+/// Says which background work fails.
+fn failing_work(works: &[BackgroundWork]) -> String {
+    let failing = works.iter().filter(|work| work.failures > 0);
+    let names: Vec<_> = failing.map(|work| work.name).collect();
+    match names.is_empty() {
+        true => "None fails.".to_owned(),
+        false => format!("Failing: {}.", names.join(", ")),
+    }
+}
+
 fn breaker_badge(breaker: &BreakerItem) -> (&'static str, &'static str) {
     match breaker.state {
         "closed" => ("good", "closed"),

@@ -9,6 +9,7 @@ use weir_inference::deltas::Deltas;
 use weir_ledger::{AccountId, Credits, HoldGuard, HoldId, Ledger};
 use weir_request::metrics::swarms::SwarmMetrics;
 use weir_storage::Database;
+use weir_storage::background::Background;
 use weir_telemetry::spans::Tracer;
 use weir_tools::Tools;
 use weir_tools::task_credentials::TaskCredentials;
@@ -26,6 +27,8 @@ pub struct ExecutorParts {
     pub database: Database,
     /// The accounts, and the time.
     pub ledger: Ledger,
+    /// The list of the node's repeated work.
+    pub background: Background,
     /// The models and their prices.
     pub catalog: Arc<LiveCatalog>,
     /// The client for model calls.

@@ -7,6 +7,5 @@
 //! of each kind of change.
 
 pub mod cli;
-
 pub mod router;
 pub mod server;

@@ -24,7 +24,7 @@ const SWEPT: u32 = 256;
 /// Time that a sweep waits for its operations before it repeats.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Interval between lease renewals, and looks for called blocks, of a node that cannot use its database.
+/// Interval between lease renewals of a node that cannot use its database.
 const TROUBLED_RENEWAL: Duration = Duration::from_secs(1);
 
 /// Lease renewals between two rounds of period starts and deletions: a minute, by default.

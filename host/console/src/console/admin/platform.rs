@@ -297,7 +297,6 @@ fn health_badge(provider: &ProviderHealth) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns the class of a breaker's badge, and its label.
 /// Says which background work fails.
 fn failing_work(works: &[BackgroundWork]) -> String {
     let failing = works.iter().filter(|work| work.failures > 0);
@@ -308,6 +307,7 @@ fn failing_work(works: &[BackgroundWork]) -> String {
     }
 }
 
+/// Returns the class of a breaker's badge, and its label.
 fn breaker_badge(breaker: &BreakerItem) -> (&'static str, &'static str) {
     match breaker.state {
         "closed" => ("good", "closed"),

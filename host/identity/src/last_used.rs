@@ -46,9 +46,11 @@ impl LastUsed {
     pub async fn flush(&self, database: &Database) -> sqlx::Result<()> {
         let noted = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let noted: Vec<_> = noted.into_iter().collect();
+        let mut written = Ok(());
+        // A batch that fails does not lose the others.
         for batch in noted.chunks(BATCH) {
-            store::set_last_used(database, batch).await?;
+            written = written.and(store::set_last_used(database, batch).await);
         }
-        Ok(())
+        written
     }
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use rustix::time::{ClockId, clock_gettime};
-use weir_dialects::openai_transcription::{self, TranscriptionKind};
+use weir_kinds::transcription::{self, TranscriptionKind};
 use weir_sdk::sse::Sse;
 use weir_upstream::image_tokens::ImageCounting;
 use weir_upstream::redact::{Redactor, redact_shapes};
@@ -348,7 +348,7 @@ fn bodies() -> Vec<Case> {
     }
     fn upload(body: &[u8]) {
         let body = Bytes::copy_from_slice(body);
-        let reading = openai_transcription::read(body, "b", TranscriptionKind::Transcription);
+        let reading = transcription::read(body, "b", TranscriptionKind::Transcription);
         black_box(reading.now_or_never().is_some_and(|read| read.is_ok()));
     }
     let repeated = |before: &'static str, unit: &'static str, after: &'static str| {

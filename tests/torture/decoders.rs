@@ -105,8 +105,8 @@ fn subjects(adapter: &'static str, folder: &Path) -> Vec<Subject> {
     if !folder.exists() {
         return Vec::new();
     }
-    let kinds = OtherRequest::examples().into_iter().map(|request| {
-        let kind = request.kind();
+    let kinds = OtherRequest::examples().into_iter().map(|(request, _)| {
+        let kind = request.kind().name();
         (kind, folder.join(kind), AdapterRequest::Other(request))
     });
     // The calls are a function's, and a free-text tool's.

@@ -141,9 +141,9 @@ impl Comparison<'_> {
     ) -> anyhow::Result<TrialOutcome> {
         let request = recording.trial_request(Conformance::new(self.bundle))?;
         ensure!(
-            component.is_capable_of(request.capability()),
+            component.serves(request.kind()),
             "one of the two does not serve {}",
-            request.capability()
+            request.kind().name()
         );
         let trial = Trial {
             component,

@@ -5,7 +5,8 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
-use weir_dialects::{self as dialect, ChatCall, ClientCall};
+use weir_dialects::ChatCall;
+use weir_kinds::{ClientCall, read_any};
 use weir_plugins::slot_name::{SLOT_NAMES, is_slot_name};
 use weir_sandbox::adapter::bindings::adapter::Setting;
 use weir_sandbox::limits::COMPONENT_BYTES;
@@ -109,7 +110,7 @@ pub(crate) fn read_request(body: &[u8]) -> anyhow::Result<TrialRequest> {
             serde_json::from_slice(body).context("the recorded request cannot be read")?;
         return TrialRequest::recorded(&recorded, body.len());
     }
-    let call = dialect::read_any(body).map_err(|error| {
+    let call = read_any(body).map_err(|error| {
         let refused = format!("{} {}", error.status().as_u16(), error.code());
         anyhow!("the request is refused: {refused}: {}", error.message())
     })?;

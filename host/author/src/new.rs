@@ -8,19 +8,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use weir_plugins::PluginKind;
 use weir_plugins::bundled::Bundle;
+use weir_sandbox::adapter::kinds::CONTRACT as KIND_CONTRACT;
 
 /// The versions of the SDK's dependencies that this repository builds with.
 const CARGO_LOCK: &str = include_str!("../../../Cargo.lock");
 
-/// The files of the contract; each file refers to earlier files only.
-const CONTRACT: [&str; 12] = [
+/// The files of the contract before and after those of [`KIND_CONTRACT`]; each file refers to earlier files only.
+const CONTRACT_BEFORE: [&str; 2] = [
     include_str!("../../../wit/chat.wit"),
     include_str!("../../../wit/adapter.wit"),
-    include_str!("../../../wit/embeddings.wit"),
-    include_str!("../../../wit/rerank.wit"),
-    include_str!("../../../wit/moderation.wit"),
-    include_str!("../../../wit/speech.wit"),
-    include_str!("../../../wit/transcription.wit"),
+];
+const CONTRACT_AFTER: [&str; 5] = [
     include_str!("../../../wit/tool.wit"),
     include_str!("../../../wit/filter.wit"),
     include_str!("../../../wit/filter-steps.wit"),
@@ -106,7 +104,12 @@ impl NewProject {
 /// Returns the contract as one file, with one package line.
 pub fn contract() -> String {
     let mut whole = String::new();
-    for text in CONTRACT {
+    let kinds = KIND_CONTRACT.iter().copied();
+    for text in CONTRACT_BEFORE
+        .into_iter()
+        .chain(kinds)
+        .chain(CONTRACT_AFTER)
+    {
         match text.split_once('\n') {
             Some((package, rest)) if package.starts_with("package ") && !whole.is_empty() => {
                 whole.push_str(rest);

@@ -6,13 +6,14 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 
 use anyhow::{Context, anyhow};
-use weir_dialects::{Attachment, ChatCall, ImageCall};
+use weir_dialects::{Attachment, ChatCall};
+use weir_kinds::images::ImageCall;
 use weir_plugins::Component;
 use weir_sandbox::adapter::bindings::adapter::{
     Client, HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
 };
 use weir_sandbox::adapter::bindings::chat::Event;
-use weir_sandbox::adapter::{GuestExchange, description};
+use weir_sandbox::adapter::{GuestExchange, WorkKind};
 use weir_sandbox::filter::bindings::filter;
 use weir_storage::secrets::Secret;
 use weir_upstream::credential::Authorization;
@@ -89,11 +90,11 @@ pub struct TrialRequest {
 }
 
 impl TrialRequest {
-    /// Returns the capability that the request needs.
-    pub fn capability(&self) -> &'static str {
+    /// Returns the request's kind.
+    pub fn kind(&self) -> WorkKind {
         match self.task {
-            Task::Chat(_) => description::CHAT,
-            Task::Image(_) => description::IMAGES,
+            Task::Chat(_) => WorkKind::Chat,
+            Task::Image(_) => WorkKind::Images,
         }
     }
 

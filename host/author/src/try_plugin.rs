@@ -157,9 +157,9 @@ impl TryRequest<'_> {
         );
         let request = input::read_request(&input::read_file_or_stdin(self.request)?)?;
         ensure!(
-            adapter.is_capable_of(request.capability()),
+            adapter.serves(request.kind()),
             "{file} does not serve {}",
-            request.capability()
+            request.kind().name()
         );
         let trial = Trial {
             component: &Component::new(adapter, Arc::default()),

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use weir_ledger::Unit;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
 use weir_request::limits::data::Regions;
+use weir_sandbox::adapter::WorkKind;
 use weir_sandbox::adapter::bindings::adapter::CredentialSlot;
 use weir_upstream::credential::settings::CredentialSettings;
 use weir_upstream::image_tokens::ImageFamily;
@@ -99,7 +100,7 @@ pub struct ModelConfig {
     /// Kind of its requests: `chat`, also for images, `embeddings`, `rerank`, `moderation`, `speech` or `transcription`.
     /// Default: `chat`.
     #[serde(default)]
-    pub kind: ModelKind,
+    pub kind: WorkKind,
     /// Tokens of input and output together; of one text, for `embeddings`, `rerank` and `moderation`. Characters or seconds of
     /// input, if these have the price. Required.
     pub context_window: u32,
@@ -146,25 +147,6 @@ pub struct ModelConfig {
     /// `first_byte_ms`, `first_token_ms` and `idle_ms` in place of those of the providers. Default: the providers'.
     #[serde(default)]
     pub timeouts: TimeoutOverrides,
-}
-
-/// The kind of a model's requests.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ModelKind {
-    /// Chats, and images if the price is per image.
-    #[default]
-    Chat,
-    /// Vectors of texts.
-    Embeddings,
-    /// An order of documents.
-    Rerank,
-    /// Harmful content in texts.
-    Moderation,
-    /// A spoken text.
-    Speech,
-    /// The words of a recording.
-    Transcription,
 }
 
 /// The unit of a model's input, which its price counts.
@@ -297,42 +279,6 @@ impl ProviderConfig {
     /// Returns the settings of its credentials.
     pub fn credential_sources(&self) -> impl Iterator<Item = &CredentialSettings> {
         self.credential.iter().chain(&self.credentials)
-    }
-}
-
-impl ModelKind {
-    /// Its name in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Chat => "chat",
-            Self::Embeddings => "embeddings",
-            Self::Rerank => "rerank",
-            Self::Moderation => "moderation",
-            Self::Speech => "speech",
-            Self::Transcription => "transcription",
-        }
-    }
-
-    /// Returns the price of such requests: that of rankings may be per search unit.
-    pub fn price_of(self, price: Price) -> Price {
-        match self {
-            Self::Rerank => price.of_rankings(),
-            _ => price,
-        }
-    }
-
-    /// Whether it is about audio.
-    pub fn is_audio(self) -> bool {
-        matches!(self, Self::Speech | Self::Transcription)
-    }
-
-    /// Whether a price may count the input of such requests in this unit.
-    pub fn may_be_counted_in(self, unit: InputUnit) -> bool {
-        match unit {
-            InputUnit::Token => true,
-            InputUnit::Character => self == Self::Speech,
-            InputUnit::Second => self == Self::Transcription,
-        }
     }
 }
 

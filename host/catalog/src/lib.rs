@@ -17,6 +17,7 @@ pub mod data_terms;
 pub mod end_date;
 pub mod filter_service;
 pub mod filters;
+pub mod kinds;
 pub mod layer;
 pub mod listing;
 pub mod live;
@@ -34,6 +35,7 @@ use figment::providers::{Format, Toml};
 use serde::Serialize;
 use serde::de::IgnoredAny;
 use utoipa::ToSchema;
+use weir_kinds::ModelTerms;
 use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::{self, UsageBound};
 use weir_ledger::{Credits, Plan, Unit};
@@ -41,7 +43,7 @@ use weir_plugins::{Component, FilterComponent, PluginKind, Plugins};
 use weir_request::limits::settings::TimeoutSettings;
 use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description, Setting};
-use weir_sandbox::adapter::description;
+use weir_sandbox::adapter::{WorkKind, description};
 use weir_storage::clock::Millis;
 use weir_tools::settings::CredentialSettings;
 use weir_upstream::image_tokens::{ImageCounting, ImageFamily};
@@ -49,13 +51,14 @@ use weir_upstream::redact;
 use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
 use self::config::{
-    CandidateConfig, InputUnit, ModelConfig, ModelKind, PriceConfig, ProviderConfig, RouteBy,
-    SlotConfig, TimeoutOverrides,
+    CandidateConfig, InputUnit, ModelConfig, PriceConfig, ProviderConfig, RouteBy, SlotConfig,
+    TimeoutOverrides,
 };
 use self::data_terms::DataTerms;
 use self::end_date::EndDate;
 use self::filter_service::FilterService;
 use self::filters::FilterConfig;
+use self::kinds::KindOutput;
 use self::plans::PlanTerms;
 pub use self::problem::Problem;
 
@@ -162,7 +165,7 @@ pub struct Model {
     /// The day on which the provider ends the model.
     pub ends_on: Option<EndDate>,
     /// The kind of its requests.
-    pub kind: ModelKind,
+    pub kind: WorkKind,
     /// The unit of its input.
     pub unit: InputUnit,
     /// Tokens of input and output together; of one text or document, or units of input, unless it is a model for chats or
@@ -231,7 +234,7 @@ pub struct ModelItem<'a> {
     id: &'a str,
     name: &'a str,
     provider: &'a str,
-    kind: ModelKind,
+    kind: WorkKind,
     context_window: u32,
     max_output_tokens: u32,
     /// The unit of the input. The price `cost_per_1k_input` is for a thousand of them.
@@ -470,7 +473,7 @@ impl Catalog {
         let mut kinds = Vec::new();
         for (id, model) in &self.configured {
             let price = model.prices().find_map(|price| price.resolve().ok());
-            let Some(price) = price.map(|price| model.kind.price_of(price)) else {
+            let Some(price) = price.map(|price| kinds::price_of(model.kind, price)) else {
                 continue;
             };
             for name in model.aliases.iter().chain([id]) {
@@ -566,6 +569,16 @@ impl Model {
         }
     }
 
+    /// Returns its limits for requests of other kinds than chats.
+    pub fn terms(&self) -> ModelTerms<'_> {
+        ModelTerms {
+            id: &self.id,
+            context_window: self.context_window,
+            max_output_tokens: self.max_output_tokens,
+            price_unit: self.price_unit(),
+        }
+    }
+
     /// Returns whether the model is an image model, priced per image.
     pub fn makes_images(&self) -> bool {
         matches!(self.candidates[0].price, Price::Image(_))
@@ -647,10 +660,10 @@ pub async fn check_adapter(catalog: &Catalog, slot: &str, component: &Component)
                     continue;
                 };
                 // A component of an earlier contract serves the kinds that it knows.
-                let is_later = model.kind != ModelKind::Chat && is_built_in("models", id);
+                let is_later = model.kind != WorkKind::Chat && is_built_in("models", id);
                 if upstream.provider == *name
                     && !is_later
-                    && !serves(description, model.kind, &price)
+                    && !description.serves(kinds::served(model.kind, &price))
                 {
                     problems.push(other_kind(id, index, slot));
                 }
@@ -798,22 +811,6 @@ pub async fn check_options(
         }
     }
     found
-}
-
-fn serves(description: &Description, kind: ModelKind, price: &Price) -> bool {
-    let capability = match (kind, price) {
-        (ModelKind::Embeddings, _) => description::EMBEDDINGS,
-        (ModelKind::Rerank, _) => description::RERANK,
-        (ModelKind::Moderation, _) => description::MODERATION,
-        (ModelKind::Speech, _) => description::SPEECH,
-        (ModelKind::Transcription, _) => description::TRANSCRIPTION,
-        (ModelKind::Chat, Price::Text { .. } | Price::Units { .. }) => description::CHAT,
-        (ModelKind::Chat, Price::Image(_)) => description::IMAGES,
-    };
-    description
-        .capabilities
-        .iter()
-        .any(|named| named == capability)
 }
 
 fn other_kind(id: &str, upstream: usize, slot: &str) -> Problem {
@@ -980,12 +977,12 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         }
     }
 
-    fn serves(&self, slot: &str, kind: ModelKind, price: &Price) -> bool {
+    fn serves(&self, slot: &str, kind: WorkKind, price: &Price) -> bool {
         self.plugins.is_operated(slot)
             || self
                 .plugins
                 .adapter(slot)
-                .is_none_or(|adapter| serves(&adapter.description, kind, price))
+                .is_none_or(|adapter| adapter.description.serves(kinds::served(kind, price)))
     }
 
     fn model(
@@ -1002,16 +999,15 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                 "an id has 1 to 256 bytes and no control characters",
             );
         }
+        let output = kinds::output(model.kind);
         let limits = [
             ("max_output_tokens", model.max_output_tokens),
             ("default_output_tokens", model.default_output_tokens),
         ];
         for (name, tokens) in limits {
-            let what = match (model.kind, tokens) {
-                (ModelKind::Chat, 0) => "is required, and must be at least 1",
-                (ModelKind::Embeddings | ModelKind::Rerank | ModelKind::Moderation, 1..) => {
-                    "is only for models that make output"
-                }
+            let what = match (output, tokens) {
+                (KindOutput::Text, 0) => "is required, and must be at least 1",
+                (KindOutput::Data, 1..) => "is only for models that make output",
                 _ => continue,
             };
             self.problem(format!("{setting}.{name}"), what);
@@ -1025,18 +1021,18 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         let units: Vec<_> = model.prices().map(PriceConfig::unit).collect();
         let unit = units.first().copied().unwrap_or_default();
         let is_mixed = units.iter().any(|other| *other != unit);
-        if is_mixed || !model.kind.may_be_counted_in(unit) {
+        if is_mixed || !kinds::may_be_counted_in(model.kind, unit) {
             let what = match is_mixed {
                 true => "have prices of different units: all prices of a model must be of one kind",
                 false => "have prices of a unit that requests of this kind do not have",
             };
             self.problem(format!("{setting}.upstreams"), what);
         }
-        if model.kind.is_audio() && unit == InputUnit::Token && model.max_output_tokens == 0 {
+        if output == KindOutput::Audio && unit == InputUnit::Token && model.max_output_tokens == 0 {
             let what = "is required if the price is per token";
             self.problem(format!("{setting}.max_output_tokens"), what);
         }
-        if model.kind == ModelKind::Chat && model.max_output_tokens > model.context_window {
+        if model.kind == WorkKind::Chat && model.max_output_tokens > model.context_window {
             self.problem(
                 format!("{setting}.max_output_tokens"),
                 "is more than context_window",
@@ -1064,11 +1060,11 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             let price = match candidate.price.as_ref().or(model.price.as_ref()) {
                 None => Err("is missing: neither the model nor this upstream has a price"),
                 Some(price) => match (model.kind, price.resolve()) {
-                    (ModelKind::Chat, resolved) => resolved,
+                    (WorkKind::Chat, resolved) => resolved,
                     (_, Ok(Price::Image(_))) => {
                         Err("is a price per image, but the model makes none")
                     }
-                    (kind, resolved) => resolved.map(|price| kind.price_of(price)),
+                    (kind, resolved) => resolved.map(|price| kinds::price_of(kind, price)),
                 },
             };
             let price = match price {

@@ -9,9 +9,10 @@ use utoipa::ToSchema;
 use weir_ledger::Unit;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
 use weir_request::limits::data::Regions;
+use weir_sandbox::adapter::WorkKind;
 use weir_upstream::image_tokens::ImageFamily;
 
-use super::config::{InputUnit, ModelKind, RouteBy};
+use super::config::{InputUnit, RouteBy};
 use super::end_date::EndDate;
 use super::{Catalog, MissingPart, Model, OmittedProvider, is_served};
 
@@ -46,7 +47,7 @@ pub struct ListedModel {
     pub served: bool,
     /// The kind of its requests.
     #[serde(default)]
-    pub kind: ModelKind,
+    pub kind: WorkKind,
     /// The unit of its input, which the price counts.
     #[serde(default)]
     pub input_unit: InputUnit,

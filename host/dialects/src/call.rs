@@ -1,14 +1,9 @@
-//! The requests of all dialects, in the plugins' vocabulary.
+//! Chat requests of all dialects, in the plugins' vocabulary.
 
 use bytes::Bytes;
 use serde_json::Value;
 use weir_sandbox::adapter::bindings::adapter::Client;
-use weir_sandbox::adapter::bindings::chat::{self, ChatRequest, ImageRequest, Source};
-use weir_sandbox::adapter::bindings::embeddings::{EmbeddingRequest, Input};
-use weir_sandbox::adapter::bindings::moderation::ModerationRequest;
-use weir_sandbox::adapter::bindings::rerank::RerankRequest;
-use weir_sandbox::adapter::bindings::speech::{SpeechRequest, Voice};
-use weir_sandbox::adapter::bindings::transcription::TranscriptionRequest;
+use weir_sandbox::adapter::bindings::chat::{self, ChatRequest, Source};
 
 use crate::dialect::{Dialect, MessageOrigin};
 
@@ -81,88 +76,6 @@ pub struct PartReference {
     pub param: String,
 }
 
-/// An image request in any dialect.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ImageCall {
-    /// The request in the plugins' vocabulary. `model` is the client's name.
-    pub request: ImageRequest,
-    /// The bytes of the request's images, by index.
-    pub attachments: Vec<Attachment>,
-    /// The bytes of the body.
-    pub body_bytes: usize,
-    /// The client, as far as an upstream needs it.
-    pub client: Client,
-    /// The dialect of the response.
-    pub dialect: Dialect,
-}
-
-/// A request for data about texts: vectors, an order of documents, or verdicts.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RetrievalCall {
-    /// The request in the plugins' vocabulary. `model` is the client's name.
-    pub task: RetrievalTask,
-    /// The bytes of the body.
-    pub body_bytes: usize,
-    /// The client, as far as an upstream needs it.
-    pub client: Client,
-    /// The dialect of the response.
-    pub dialect: Dialect,
-}
-
-/// The kinds of such requests.
-#[derive(Debug, Clone, PartialEq)]
-pub enum RetrievalTask {
-    /// Vectors of texts.
-    Embeddings(EmbeddingRequest),
-    /// An order of documents.
-    Rerank(RerankRequest),
-    /// Harmful content in texts.
-    Moderation(ModerationRequest),
-}
-
-/// A request about audio.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AudioCall {
-    /// The request in the plugins' vocabulary. `model` is the client's name.
-    pub task: AudioTask,
-    /// The client's recording.
-    pub recording: Option<Attachment>,
-    /// The bytes of the body.
-    pub body_bytes: usize,
-    /// The client, as far as an upstream needs it.
-    pub client: Client,
-    /// The dialect of the response.
-    pub dialect: Dialect,
-}
-
-/// The kinds of such requests.
-#[derive(Debug, Clone, PartialEq)]
-pub enum AudioTask {
-    /// A spoken text.
-    Speech(SpeechRequest),
-    /// The words of a recording.
-    Transcription(TranscriptionRequest),
-}
-
-/// A request of either kind.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ClientCall {
-    /// A chat request.
-    Chat(Box<ChatCall>),
-    /// An image request.
-    Images(Box<ImageCall>),
-}
-
-/// The fields of a request that filters see and may change.
-pub struct ScreenedFields<'a> {
-    /// The texts.
-    pub texts: Vec<&'a mut String>,
-    /// Words that the client chooses freely, such as the name of a file, by the names of their fields.
-    pub words: Vec<(&'static str, &'a mut String)>,
-    /// The fields beyond the vocabulary.
-    pub extra: &'a mut Vec<chat::ExtraField>,
-}
-
 /// A file that a client sent within its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
@@ -216,203 +129,20 @@ impl ChatCall {
     }
 }
 
-impl ImageCall {
-    /// The approximate bytes that an adapter receives.
-    pub fn text_bytes(&self) -> usize {
-        let request = &self.request;
-        let extra = request.extra.iter();
-        request.prompt.len()
-            + extra
-                .map(|(name, json)| name.len() + json.len())
-                .sum::<usize>()
-    }
-}
-
-impl RetrievalTask {
-    /// The model's name.
-    pub fn model(&self) -> &str {
-        match self {
-            Self::Embeddings(task) => &task.model,
-            Self::Rerank(task) => &task.model,
-            Self::Moderation(task) => &task.model,
-        }
-    }
-
-    /// The model's name.
-    pub fn model_mut(&mut self) -> &mut String {
-        match self {
-            Self::Embeddings(task) => &mut task.model,
-            Self::Rerank(task) => &mut task.model,
-            Self::Moderation(task) => &mut task.model,
-        }
-    }
-
-    /// The fields that the adapter handles.
-    pub fn extra(&self) -> &[chat::ExtraField] {
-        match self {
-            Self::Embeddings(task) => &task.extra,
-            Self::Rerank(task) => &task.extra,
-            Self::Moderation(task) => &task.extra,
-        }
-    }
-
-    /// The fields that filters see.
-    pub fn screened_mut(&mut self) -> ScreenedFields<'_> {
-        match self {
-            Self::Embeddings(EmbeddingRequest {
-                model: _,
-                inputs,
-                dimensions: _,
-                input_type,
-                base64: _,
-                extra,
-            }) => {
-                let texts = inputs.iter_mut().filter_map(|input| match input {
-                    Input::Text(text) => Some(text),
-                    Input::Tokens(_) => None,
-                });
-                ScreenedFields {
-                    texts: texts.collect(),
-                    words: input_type
-                        .iter_mut()
-                        .map(|word| ("input_type", word))
-                        .collect(),
-                    extra,
-                }
-            }
-            Self::Rerank(RerankRequest {
-                model: _,
-                query,
-                documents,
-                top_n: _,
-                extra,
-            }) => ScreenedFields {
-                texts: [query].into_iter().chain(documents).collect(),
-                words: Vec::new(),
-                extra,
-            },
-            Self::Moderation(ModerationRequest {
-                model: _,
-                inputs,
-                extra,
-            }) => ScreenedFields {
-                texts: inputs.iter_mut().collect(),
-                words: Vec::new(),
-                extra,
-            },
-        }
-    }
-}
-
-impl AudioCall {
-    /// The approximate bytes that an adapter receives.
-    pub fn text_bytes(&self) -> usize {
-        let recorded = self.recording.as_ref();
-        let recorded = recorded.map_or(0, |recording| recording.data.len());
-        self.body_bytes.saturating_sub(recorded)
-    }
-}
-
-impl AudioTask {
-    /// The model's name.
-    pub fn model(&self) -> &str {
-        match self {
-            Self::Speech(task) => &task.model,
-            Self::Transcription(task) => &task.model,
-        }
-    }
-
-    /// The model's name.
-    pub fn model_mut(&mut self) -> &mut String {
-        match self {
-            Self::Speech(task) => &mut task.model,
-            Self::Transcription(task) => &mut task.model,
-        }
-    }
-
-    /// The fields that the adapter handles.
-    pub fn extra(&self) -> &[chat::ExtraField] {
-        match self {
-            Self::Speech(task) => &task.extra,
-            Self::Transcription(task) => &task.extra,
-        }
-    }
-
-    /// The texts of the request.
-    pub fn texts(&self) -> impl Iterator<Item = &String> {
-        let (first, second) = match self {
-            Self::Speech(task) => (Some(&task.input), task.instructions.as_ref()),
-            Self::Transcription(task) => (None, task.prompt.as_ref()),
-        };
-        first.into_iter().chain(second)
-    }
-
-    /// The fields that filters see.
-    pub fn screened_mut(&mut self) -> ScreenedFields<'_> {
-        match self {
-            Self::Speech(SpeechRequest {
-                model: _,
-                input,
-                voice: Voice::Name(voice) | Voice::Id(voice),
-                instructions,
-                // A format that the dialect knows.
-                format: _,
-                speed: _,
-                extra,
-            }) => ScreenedFields {
-                texts: [input].into_iter().chain(instructions).collect(),
-                words: vec![("voice", voice)],
-                extra,
-            },
-            Self::Transcription(TranscriptionRequest {
-                model: _,
-                file_name,
-                translate: _,
-                language,
-                prompt,
-                temperature: _,
-                form: _,
-                // Words that the dialect knows.
-                timings: _,
-                extra,
-                stream: _,
-            }) => {
-                let language = language.iter_mut().map(|word| ("language", word));
-                ScreenedFields {
-                    texts: prompt.iter_mut().collect(),
-                    words: [("file_name", file_name)]
-                        .into_iter()
-                        .chain(language)
-                        .collect(),
-                    extra,
-                }
-            }
-        }
-    }
-
-    /// Whether the response arrives in pieces. A recording always does.
-    pub fn is_stream(&self) -> bool {
-        match self {
-            Self::Speech(_) => true,
-            Self::Transcription(task) => task.stream,
-        }
-    }
-}
-
 /// Collects the attachments of a body during parsing.
 #[derive(Debug, Default)]
-pub(crate) struct Attachments(Vec<Attachment>);
+pub struct Attachments(Vec<Attachment>);
 
 impl Attachments {
     /// Adds an attachment, and returns its reference.
-    pub(crate) fn add(&mut self, attachment: Attachment) -> Source {
+    pub fn add(&mut self, attachment: Attachment) -> Source {
         let index = u32::try_from(self.0.len()).expect("a body has fewer bytes than that");
         self.0.push(attachment);
         Source::Attachment(index)
     }
 
     /// Returns all attachments, by index.
-    pub(crate) fn into_vec(self) -> Vec<Attachment> {
+    pub fn into_vec(self) -> Vec<Attachment> {
         self.0
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::other::OtherFormat;
 use crate::tool_names::ToolNames;
 
 /// The dialect of a response, with the client's preferences.
@@ -13,22 +14,12 @@ pub enum Dialect {
     OpenAiResponses(EchoedFields),
     /// OpenAI's Completions.
     OpenAiCompletions(Preferences),
-    /// OpenAI's Images.
-    OpenAiImages(ImageOperation),
-    /// OpenAI's Embeddings.
-    OpenAiEmbeddings(EmbeddingForm),
-    /// Cohere's Rerank.
-    Rerank(RankingForm),
-    /// OpenAI's Moderations, with this number of inputs.
-    OpenAiModeration(usize),
-    /// OpenAI's Speech.
-    OpenAiSpeech(SpeechForm),
-    /// OpenAI's Transcriptions and Translations.
-    OpenAiTranscription(TranscriptionForm),
     /// Anthropic's Messages.
     AnthropicMessages,
     /// Google's `generateContent`.
     GeminiGenerate(StreamForm),
+    /// The format of another kind of work.
+    Other(OtherFormat),
 }
 
 /// The position of a message in the client's body.
@@ -65,66 +56,6 @@ pub struct EchoedFields {
     pub(crate) json: Arc<str>,
     /// The names of tools in namespaces.
     pub(crate) names: Arc<ToolNames>,
-}
-
-/// The kind of an image request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ImageOperation {
-    /// Images from a prompt.
-    Generation,
-    /// Images from other images.
-    Edit,
-}
-
-/// The form of a response with vectors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EmbeddingForm {
-    /// Whether vectors are in base64, instead of lists of numbers.
-    pub base64: bool,
-    /// The number of vectors.
-    pub inputs: usize,
-    /// The number of dimensions, if the client wants a certain one.
-    pub dimensions: Option<u32>,
-}
-
-/// The form of a response with a ranking.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RankingForm {
-    /// The number of documents in the request.
-    pub documents: usize,
-    /// The number of documents in the response.
-    pub results: usize,
-    /// The documents, if the response repeats them.
-    pub texts: Option<Arc<[String]>>,
-}
-
-/// The form of a response with a recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SpeechForm {
-    /// Whether it is events, instead of bytes.
-    pub has_events: bool,
-    /// The media type of the recording.
-    pub media_type: &'static str,
-}
-
-/// The form of a response with the words of a recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TranscriptionForm {
-    /// The format of a plain response.
-    pub format: TranscriptFormat,
-    /// Whether the words are in English, instead of the language of the recording.
-    pub translates: bool,
-}
-
-/// The format of such a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TranscriptFormat {
-    /// An object with the text.
-    Json,
-    /// An object with the text and its timings.
-    VerboseJson,
-    /// Text, or subtitles.
-    Text,
 }
 
 impl Dialect {

@@ -1,7 +1,7 @@
 //! The parts of a form (`multipart/form-data`).
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use weir_errors::ApiError;
 
 use crate::json::FieldFault;
@@ -12,20 +12,20 @@ const MAX_PARTS: usize = 96;
 const MAX_NAME_BYTES: usize = 64;
 
 /// A part of a form.
-pub(crate) struct FormPart {
+pub struct FormPart {
     /// The name of its field.
-    pub(crate) name: String,
+    pub name: String,
     /// The client's name of a file.
-    pub(crate) file_name: Option<String>,
+    pub file_name: Option<String>,
     /// The client's media type.
-    pub(crate) media_type: Option<String>,
+    pub media_type: Option<String>,
     /// The content.
-    pub(crate) data: Bytes,
+    pub data: Bytes,
 }
 
 impl FormPart {
     /// Returns the text of a field.
-    pub(crate) fn text(&self) -> Result<&str, FieldFault> {
+    pub fn text(&self) -> Result<&str, FieldFault> {
         let text = std::str::from_utf8(&self.data);
         text.map_err(|_| FieldFault::new(&self.name, "must be UTF-8"))
     }
@@ -36,7 +36,7 @@ impl FormPart {
 /// # Errors
 ///
 /// 400 `INVALID_REQUEST`, if the body is not a form.
-pub(crate) async fn parts(body: Bytes, boundary: &str) -> Result<Vec<FormPart>, ApiError> {
+pub async fn parts(body: Bytes, boundary: &str) -> Result<Vec<FormPart>, ApiError> {
     let whole = futures_util::stream::iter([Ok::<_, std::convert::Infallible>(body)]);
     let mut form = multer::Multipart::new(whole, boundary);
     let mut parts = Vec::new();
@@ -67,7 +67,7 @@ pub(crate) async fn parts(body: Bytes, boundary: &str) -> Result<Vec<FormPart>, 
 
 /// Converts the text of a field to JSON, because a form has only texts: a number or a boolean if the field `is_other` than
 /// a text.
-pub(crate) fn value(text: &str, is_other: bool) -> Value {
+pub fn value(text: &str, is_other: bool) -> Value {
     match is_other.then(|| serde_json::from_str(text)) {
         Some(Ok(value @ (Value::Number(_) | Value::Bool(_)))) => value,
         _ => text.into(),
@@ -76,4 +76,24 @@ pub(crate) fn value(text: &str, is_other: bool) -> Value {
 
 fn broken(_: multer::Error) -> ApiError {
     ApiError::invalid_request("", "The body is not a complete form (multipart/form-data).")
+}
+
+/// Returns an object's schema for a form, which has no null.
+pub fn as_form(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    let fields = schema["properties"].as_object_mut();
+    for field in fields.into_iter().flat_map(Map::values_mut) {
+        if let Some([kind, _]) = field["type"].as_array().map(Vec::as_slice) {
+            field["type"] = kind.clone();
+        }
+        if let Some(words) = field.get_mut("enum").and_then(Value::as_array_mut) {
+            words.retain(|word| !word.is_null());
+        }
+    }
+    schema
+}
+
+/// Returns the schema of a file in a form.
+pub fn file_schema(description: &str) -> Value {
+    json!({ "type": "string", "format": "binary", "description": description })
 }

@@ -33,17 +33,17 @@ use super::Attachment;
 use crate::schema::{Described, FurtherFields, KnownFields, Schemas};
 
 /// The maximum messages: an empty one takes 30 bytes in the body and ten times that in memory.
-pub(crate) const MAX_MESSAGES: usize = 8_192;
+pub const MAX_MESSAGES: usize = 8_192;
 /// The maximum parts, or tool calls, of a message.
-pub(crate) const MAX_PARTS: usize = 1_024;
+pub const MAX_PARTS: usize = 1_024;
 /// The maximum tools; OpenAI accepts 128.
-pub(crate) const MAX_TOOLS: usize = 512;
+pub const MAX_TOOLS: usize = 512;
 /// The maximum stop sequences; OpenAI accepts 4, others more.
-pub(crate) const MAX_STOPS: usize = 16;
+pub const MAX_STOPS: usize = 16;
 /// The maximum unknown fields of the body, or of an upstream's own tool.
-pub(crate) const MAX_EXTRA: usize = 64;
+pub const MAX_EXTRA: usize = 64;
 /// The maximum unknown fields of a message, a part or a function, which can be numerous.
-pub(crate) const MAX_EXTRA_WITHIN: usize = 16;
+pub const MAX_EXTRA_WITHIN: usize = 16;
 
 /// The maximum bytes of a field name that weir repeats in an error or passes on.
 const MAX_NAME_BYTES: usize = 64;
@@ -73,7 +73,7 @@ pub const ADAPTERS_OWN: [&str; 15] = [
     "web_search_options",
 ];
 /// The maximum characters of an id from a client, e.g. of a tool call; vendors' ids have some dozen characters.
-pub(crate) const MAX_ID_CHARS: usize = 512;
+pub const MAX_ID_CHARS: usize = 512;
 /// The maximum items of all lists of a body together, unknown fields included. Long conversations have some thousands.
 const MAX_ITEMS: usize = 32_768;
 
@@ -94,6 +94,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 ///
 /// serde's derive does not suffice for two rules: null counts as absent even in an unknown field, and an error about a
 /// repeated field must arise while its value is read, because only then its path is known.
+#[macro_export]
 macro_rules! object {
     (
         $(#[doc = $doc:literal])*
@@ -178,7 +179,7 @@ macro_rules! object {
         }
     };
 }
-pub(crate) use object;
+pub use object;
 
 /// Reads a body. After an error, it reads the body again to find the path, because the first read is faster without
 /// tracking it.
@@ -186,20 +187,20 @@ pub(crate) use object;
 /// # Errors
 ///
 /// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
-pub(crate) fn read<'de, Body: Deserialize<'de>>(body: &'de [u8]) -> Result<Body, ApiError> {
+pub fn read<'de, Body: Deserialize<'de>>(body: &'de [u8]) -> Result<Body, ApiError> {
     ITEMS_LEFT.set(MAX_ITEMS);
     serde_json::from_slice(body).map_err(|error| explain::<Body>(body, &error))
 }
 
 /// A string, borrowed from the body unless it holds escapes.
-pub(crate) struct Text<'de>(Cow<'de, str>);
+pub struct Text<'de>(Cow<'de, str>);
 
 impl Text<'_> {
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    pub(crate) fn into_string(self) -> String {
+    pub fn into_string(self) -> String {
         self.0.into_owned()
     }
 }
@@ -235,11 +236,11 @@ impl Described for Text<'_> {
 }
 
 /// An array of at most `MAX` items, so that a body of empty items cannot take many times its size in memory.
-pub(crate) struct BoundedList<T, const MAX: usize>(pub(crate) Vec<T>);
+pub struct BoundedList<T, const MAX: usize>(pub Vec<T>);
 
 impl<T, const MAX: usize> BoundedList<T, MAX> {
     /// Reads an array for visitors that accept other values, too.
-    pub(crate) fn read<'de, A: SeqAccess<'de>>(mut array: A) -> Result<Self, A::Error>
+    pub fn read<'de, A: SeqAccess<'de>>(mut array: A) -> Result<Self, A::Error>
     where
         T: Deserialize<'de>,
     {
@@ -286,7 +287,7 @@ impl<T: Described, const MAX: usize> Described for BoundedList<T, MAX> {
 }
 
 /// Counts an item of the body.
-pub(crate) fn count_item<E: de::Error>() -> Result<(), E> {
+pub fn count_item<E: de::Error>() -> Result<(), E> {
     let left = ITEMS_LEFT.get().checked_sub(1).ok_or_else(|| {
         E::custom(format_args!(
             "must have fewer items: all lists of a request may have {MAX_ITEMS} together"
@@ -297,18 +298,18 @@ pub(crate) fn count_item<E: de::Error>() -> Result<(), E> {
 }
 
 /// The items of a list; empty if it is absent.
-pub(crate) fn items<T, const MAX: usize>(list: Option<BoundedList<T, MAX>>) -> Vec<T> {
+pub fn items<T, const MAX: usize>(list: Option<BoundedList<T, MAX>>) -> Vec<T> {
     list.map(|list| list.0).unwrap_or_default()
 }
 
 /// Plain text, or a list.
-pub(crate) enum TextOr<T, const MAX: usize> {
+pub enum TextOr<T, const MAX: usize> {
     Text(String),
     List(BoundedList<T, MAX>),
 }
 
 /// The items of such a list.
-pub(crate) trait ListItem {
+pub trait ListItem {
     /// The plural in a fault.
     const PLURAL: &'static str;
 }
@@ -345,7 +346,7 @@ impl<T: Described, const MAX: usize> Described for TextOr<T, MAX> {
 
 /// JSON that is passed on as it was written.
 #[derive(Clone, Copy)]
-pub(crate) struct Raw<'de>(pub(crate) &'de str);
+pub struct Raw<'de>(pub &'de str);
 
 impl<'de> Deserialize<'de> for Raw<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -367,10 +368,10 @@ impl Described for Raw<'_> {
 
 /// A field that is accepted without an effect; as `others`, it accepts all unknown fields.
 #[derive(Default)]
-pub(crate) struct IgnoredField;
+pub struct IgnoredField;
 
 impl IgnoredField {
-    pub(crate) fn read<'de, A: MapAccess<'de>>(
+    pub fn read<'de, A: MapAccess<'de>>(
         &self,
         _: Text<'de>,
         _: &[&'static str],
@@ -379,7 +380,7 @@ impl IgnoredField {
         map.next_value::<Self>().map(drop)
     }
 
-    pub(crate) fn described(known: KnownFields) -> FurtherFields {
+    pub fn described(known: KnownFields) -> FurtherFields {
         FurtherFields::Free(known)
     }
 }
@@ -397,7 +398,7 @@ impl<'de> Deserialize<'de> for IgnoredField {
 }
 
 /// A field that is refused by name; in an `Option`, null passes.
-pub(crate) enum UnsupportedField {}
+pub enum UnsupportedField {}
 
 impl<'de> Deserialize<'de> for UnsupportedField {
     fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
@@ -413,7 +414,7 @@ impl Described for UnsupportedField {
 }
 
 /// The value type of a repeated field, which always fails.
-pub(crate) enum RepeatedField {}
+pub enum RepeatedField {}
 
 impl<'de> Deserialize<'de> for RepeatedField {
     fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
@@ -423,10 +424,10 @@ impl<'de> Deserialize<'de> for RepeatedField {
 
 /// The unknown fields of an object without free fields: each is refused by name.
 #[derive(Default)]
-pub(crate) struct RefusedFields;
+pub struct RefusedFields;
 
 impl RefusedFields {
-    pub(crate) fn read<'de, A: MapAccess<'de>>(
+    pub fn read<'de, A: MapAccess<'de>>(
         &self,
         name: Text<'de>,
         own: &[&'static str],
@@ -436,17 +437,17 @@ impl RefusedFields {
         map.next_value::<Option<UnsupportedField>>().map(drop)
     }
 
-    pub(crate) fn described(_: KnownFields) -> FurtherFields {
+    pub fn described(_: KnownFields) -> FurtherFields {
         FurtherFields::Refused
     }
 }
 
 /// The unknown fields of an object, at most `MAX`, which the adapter handles.
 #[derive(Default)]
-pub(crate) struct ExtraFields<'de, const MAX: usize>(pub(crate) Vec<(Text<'de>, Raw<'de>)>);
+pub struct ExtraFields<'de, const MAX: usize>(pub Vec<(Text<'de>, Raw<'de>)>);
 
 impl<'de, const MAX: usize> ExtraFields<'de, MAX> {
-    pub(crate) fn read<A: MapAccess<'de>>(
+    pub fn read<A: MapAccess<'de>>(
         &mut self,
         name: Text<'de>,
         own: &[&'static str],
@@ -473,12 +474,12 @@ impl<'de, const MAX: usize> ExtraFields<'de, MAX> {
         Ok(())
     }
 
-    pub(crate) fn described(known: KnownFields) -> FurtherFields {
+    pub fn described(known: KnownFields) -> FurtherFields {
         FurtherFields::Free(known)
     }
 
     /// The fields in the plugins' vocabulary.
-    pub(crate) fn into_fields(self) -> Vec<(String, String)> {
+    pub fn into_fields(self) -> Vec<(String, String)> {
         self.0
             .into_iter()
             .map(|(name, value)| (name.into_string(), value.0.to_owned()))
@@ -508,7 +509,7 @@ fn refuse_other_case<'de, A: MapAccess<'de>>(
 
 /// Folds a character like Go's `encoding/json`: by Unicode's simple case folding, which maps two characters beyond
 /// ASCII to ASCII letters (go.dev/src/encoding/json/fold.go, Go 1.21).
-pub(crate) fn folded(character: char) -> char {
+pub fn folded(character: char) -> char {
     match character {
         '\u{17f}' => 's',
         '\u{212a}' => 'k',
@@ -531,13 +532,13 @@ impl<'de> DeserializeSeed<'de> for MisspeltField {
 }
 
 /// Parses a raw value.
-pub(crate) fn reread<'de, T: Deserialize<'de>>(raw: Raw<'de>) -> Result<T, FieldFault> {
+pub fn reread<'de, T: Deserialize<'de>>(raw: Raw<'de>) -> Result<T, FieldFault> {
     let json = raw.0.as_bytes();
     serde_json::from_slice(json).map_err(|error| fault::<T>(json, &said(&error).0))
 }
 
 /// Returns a JSON object with fields that are JSON already.
-pub(crate) fn object_of(fields: Vec<(String, String)>) -> String {
+pub fn object_of(fields: Vec<(String, String)>) -> String {
     let mut json = String::from("{");
     for (name, value) in fields {
         if json.len() > 1 {
@@ -553,14 +554,14 @@ pub(crate) fn object_of(fields: Vec<(String, String)>) -> String {
 
 /// The problem of a field, with its path relative to the checked object.
 #[derive(Debug)]
-pub(crate) struct FieldFault {
+pub struct FieldFault {
     path: String,
     predicate: Cow<'static, str>,
 }
 
 impl FieldFault {
     /// `predicate` completes a sentence whose subject is the field, e.g. `is required`.
-    pub(crate) fn new(field: &str, predicate: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(field: &str, predicate: impl Into<Cow<'static, str>>) -> Self {
         Self {
             path: field.to_owned(),
             predicate: predicate.into(),
@@ -568,7 +569,7 @@ impl FieldFault {
     }
 
     /// Returns the fault with a path relative to the enclosing object.
-    pub(crate) fn within(mut self, field: &str) -> Self {
+    pub fn within(mut self, field: &str) -> Self {
         let separator = if self.path.is_empty() || self.path.starts_with('[') {
             ""
         } else {
@@ -579,7 +580,7 @@ impl FieldFault {
     }
 
     /// Returns the fault with a path relative to the enclosing array.
-    pub(crate) fn at(self, index: usize) -> Self {
+    pub fn at(self, index: usize) -> Self {
         self.within(&format!("[{index}]"))
     }
 }
@@ -597,7 +598,7 @@ impl From<FieldFault> for ApiError {
 }
 
 /// Translates every item of the array `field`.
-pub(crate) fn each<Wire, Translated>(
+pub fn each<Wire, Translated>(
     items: Vec<Wire>,
     field: &str,
     mut translate: impl FnMut(Wire) -> Result<Translated, FieldFault>,
@@ -610,12 +611,12 @@ pub(crate) fn each<Wire, Translated>(
 }
 
 /// Returns the value, which the client must send.
-pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, FieldFault> {
+pub fn required<T>(value: Option<T>, field: &str) -> Result<T, FieldFault> {
     value.ok_or_else(|| FieldFault::new(field, "is required"))
 }
 
 /// Checks that a number lies within inclusive bounds.
-pub(crate) fn between(
+pub fn between(
     value: Option<f64>,
     low: i32,
     high: i32,
@@ -629,7 +630,7 @@ pub(crate) fn between(
     }
 }
 
-pub(crate) fn check_not_empty(text: &str, field: &str) -> Result<(), FieldFault> {
+pub fn check_not_empty(text: &str, field: &str) -> Result<(), FieldFault> {
     if text.is_empty() {
         return Err(FieldFault::new(field, "must not be empty"));
     }
@@ -637,7 +638,7 @@ pub(crate) fn check_not_empty(text: &str, field: &str) -> Result<(), FieldFault>
 }
 
 /// Checks that a text has at least one character, and at most a number of them.
-pub(crate) fn check_length(text: &str, max_chars: usize, field: &str) -> Result<(), FieldFault> {
+pub fn check_length(text: &str, max_chars: usize, field: &str) -> Result<(), FieldFault> {
     if text.is_empty() || text.chars().count() > max_chars {
         return Err(FieldFault::new(
             field,
@@ -648,7 +649,7 @@ pub(crate) fn check_length(text: &str, max_chars: usize, field: &str) -> Result<
 }
 
 /// Checks that a text, possibly empty, has at most a number of characters.
-pub(crate) fn check_at_most(text: &str, max_chars: usize, field: &str) -> Result<(), FieldFault> {
+pub fn check_at_most(text: &str, max_chars: usize, field: &str) -> Result<(), FieldFault> {
     // The byte length is an upper bound, and few texts are near their limit.
     if text.len() > max_chars && text.chars().count() > max_chars {
         return Err(FieldFault::new(
@@ -660,13 +661,13 @@ pub(crate) fn check_at_most(text: &str, max_chars: usize, field: &str) -> Result
 }
 
 /// Checks that an id is not empty and not too long.
-pub(crate) fn check_id(id: &str, field: &str) -> Result<(), FieldFault> {
+pub fn check_id(id: &str, field: &str) -> Result<(), FieldFault> {
     check_not_empty(id, field)?;
     check_at_most(id, MAX_ID_CHARS, field)
 }
 
 /// Checks that valid JSON, which begins with its value, is an object.
-pub(crate) fn check_is_object(json: &str, field: &str) -> Result<(), FieldFault> {
+pub fn check_is_object(json: &str, field: &str) -> Result<(), FieldFault> {
     if !json.starts_with('{') {
         return Err(FieldFault::new(field, "must be an object"));
     }
@@ -674,7 +675,7 @@ pub(crate) fn check_is_object(json: &str, field: &str) -> Result<(), FieldFault>
 }
 
 /// Returns a dialect's name of a field; `names` has pairs of the name in Chat Completions and the dialect's name.
-pub(crate) fn renamed<'name>(name: &'name str, names: &[(&str, &'static str)]) -> Cow<'name, str> {
+pub fn renamed<'name>(name: &'name str, names: &[(&str, &'static str)]) -> Cow<'name, str> {
     for (known, own) in names {
         match name.strip_prefix(known) {
             // The position in the dialect's list is unknown.
@@ -687,7 +688,7 @@ pub(crate) fn renamed<'name>(name: &'name str, names: &[(&str, &'static str)]) -
 }
 
 /// Checks that no field of another `type` is set. `what` names the object in errors, e.g. `a part`.
-pub(crate) fn check_belongs<const COUNT: usize>(
+pub fn check_belongs<const COUNT: usize>(
     given: [(&str, bool); COUNT],
     kind: &str,
     what: &str,
@@ -705,11 +706,7 @@ pub(crate) fn check_belongs<const COUNT: usize>(
 }
 
 /// Checks a URL for an upstream to fetch. `otherwise` is the error for a URL without `https`.
-pub(crate) fn check_https_url(
-    url: &str,
-    field: &str,
-    otherwise: &'static str,
-) -> Result<(), FieldFault> {
+pub fn check_https_url(url: &str, field: &str, otherwise: &'static str) -> Result<(), FieldFault> {
     let host = strip_prefix_ignoring_case(url, "https://")
         .ok_or_else(|| FieldFault::new(field, otherwise))?;
     let named = host
@@ -731,7 +728,7 @@ pub(crate) fn check_https_url(
 }
 
 /// Returns the file in `data:<media type>[;parameter…];base64,<bytes>`; `None` for another kind of URL.
-pub(crate) fn data_url(url: &str, field: &str) -> Result<Option<Attachment>, FieldFault> {
+pub fn data_url(url: &str, field: &str) -> Result<Option<Attachment>, FieldFault> {
     let Some(rest) = strip_prefix_ignoring_case(url, "data:") else {
         return Ok(None);
     };
@@ -757,7 +754,7 @@ pub(crate) fn data_url(url: &str, field: &str) -> Result<Option<Attachment>, Fie
 }
 
 /// Whether a text is valid on one side of a media type's slash (RFC 6838 §4.2).
-pub(crate) fn is_media_type_name(text: &str) -> bool {
+pub fn is_media_type_name(text: &str) -> bool {
     (1..=127).contains(&text.len())
         && text
             .bytes()
@@ -765,7 +762,7 @@ pub(crate) fn is_media_type_name(text: &str) -> bool {
 }
 
 /// Decodes a file in base64.
-pub(crate) fn base64_data(data: &str, field: &str) -> Result<Bytes, FieldFault> {
+pub fn base64_data(data: &str, field: &str) -> Result<Bytes, FieldFault> {
     let data = BASE64
         .decode(data)
         .map_err(|_| FieldFault::new(field, "must hold valid base64"))?;
@@ -777,7 +774,7 @@ pub(crate) fn base64_data(data: &str, field: &str) -> Result<Bytes, FieldFault> 
 
 /// Returns a guest's object in a form that is valid in a response: on one line, since an empty line ends a stream's
 /// event, and no deeper than clients may send back. Returns `None` for anything else.
-pub(crate) fn guests_object(json: &str) -> Option<Box<RawValue>> {
+pub fn guests_object(json: &str) -> Option<Box<RawValue>> {
     // In JSON, line breaks occur only between tokens, and a space can replace each.
     let json = RawValue::from_string(json.replace(['\n', '\r'], " ")).ok()?;
     let is_fine = json.get().starts_with('{') && !nests_deeper_than(json.get(), MAX_RAW_DEPTH);
@@ -785,7 +782,7 @@ pub(crate) fn guests_object(json: &str) -> Option<Box<RawValue>> {
 }
 
 /// Returns the objects of a guest's list, in a form that is valid in a response. Other items are left out.
-pub(crate) fn guests_objects(json: &str) -> Vec<Box<RawValue>> {
+pub fn guests_objects(json: &str) -> Vec<Box<RawValue>> {
     let objects: Vec<&RawValue> = serde_json::from_str(json).unwrap_or_default();
     let objects = objects.into_iter();
     objects
@@ -921,7 +918,7 @@ fn locate<'de, Body: Deserialize<'de>>(body: &'de [u8]) -> String {
 }
 
 /// Returns a client's field name in a form for errors.
-pub(crate) fn presentable(name: &str) -> &str {
+pub fn presentable(name: &str) -> &str {
     let plain = name.bytes().all(|byte| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b':' | b'$')
     });

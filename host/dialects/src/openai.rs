@@ -13,21 +13,21 @@ use super::json::{
 use crate::schema::Schemas;
 
 /// The maximum characters of a model's name.
-pub(crate) const MAX_MODEL_CHARS: usize = 256;
+pub const MAX_MODEL_CHARS: usize = 256;
 /// The maximum characters of a stop sequence.
-pub(crate) const MAX_STOP_CHARS: usize = 1_024;
+pub const MAX_STOP_CHARS: usize = 1_024;
 /// The maximum characters of an end user's id.
-pub(crate) const MAX_USER_CHARS: usize = 512;
+pub const MAX_USER_CHARS: usize = 512;
 
 /// The maximum characters of the id of a provider's file.
-pub(crate) const MAX_FILE_ID_CHARS: usize = 256;
+pub const MAX_FILE_ID_CHARS: usize = 256;
 /// The maximum characters of a file's name.
-pub(crate) const MAX_FILE_NAME_CHARS: usize = 1_024;
+pub const MAX_FILE_NAME_CHARS: usize = 1_024;
 /// The maximum characters of a name in an earlier call; a request's tools have shorter names.
-pub(crate) const MAX_CALLED_NAME_CHARS: usize = 256;
+pub const MAX_CALLED_NAME_CHARS: usize = 256;
 
 /// The words for the effort of reasoning. The highest effort has had two names.
-pub(crate) const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+pub const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 object! {
     /// The settings of a stream.
@@ -41,14 +41,14 @@ object! {
 }
 
 /// One stop sequence, or a list of them.
-pub(crate) type Stop = TextOr<String, MAX_STOPS>;
+pub type Stop = TextOr<String, MAX_STOPS>;
 
 impl ListItem for String {
     const PLURAL: &'static str = "strings";
 }
 
 /// Returns the client of a request with these fields beyond the vocabulary, in the dialect of this name.
-pub(crate) fn client(dialect: &str, extra: &[ExtraField]) -> Result<Client, FieldFault> {
+pub fn client(dialect: &str, extra: &[ExtraField]) -> Result<Client, FieldFault> {
     let user = extra.iter().find(|(name, _)| name == "user");
     let end_user: Option<String> = user.and_then(|(_, json)| serde_json::from_str(json).ok());
     if let Some(user) = &end_user {
@@ -76,7 +76,7 @@ pub(crate) fn preferences(options: Option<StreamOptions<'_>>) -> Result<Preferen
 }
 
 /// Returns the stop sequences.
-pub(crate) fn stop(stop: Option<Stop>) -> Result<Vec<String>, FieldFault> {
+pub fn stop(stop: Option<Stop>) -> Result<Vec<String>, FieldFault> {
     match stop {
         None => Ok(Vec::new()),
         Some(Stop::Text(text)) => {
@@ -91,7 +91,7 @@ pub(crate) fn stop(stop: Option<Stop>) -> Result<Vec<String>, FieldFault> {
 }
 
 /// The schema of [`Stop`].
-pub(crate) fn stop_schema(_: &mut Schemas) -> Value {
+pub fn stop_schema(_: &mut Schemas) -> Value {
     let text = json!({ "type": "string", "minLength": 1, "maxLength": MAX_STOP_CHARS });
     json!({ "anyOf": [text, { "type": "array", "items": text, "maxItems": MAX_STOPS }] })
 }
@@ -102,7 +102,7 @@ fn check_stop(text: &str, field: &str) -> Result<(), FieldFault> {
 }
 
 /// Returns the source of an image by the URL in the field `field`.
-pub(crate) fn image_source(
+pub fn image_source(
     url: Text<'_>,
     field: &str,
     attachments: &mut Attachments,
@@ -125,7 +125,7 @@ pub(crate) fn image_source(
 }
 
 /// Returns the document in `file_data`, and its media type.
-pub(crate) fn inline_file(
+pub fn inline_file(
     data: Text<'_>,
     attachments: &mut Attachments,
 ) -> Result<(Source, String), FieldFault> {
@@ -140,17 +140,17 @@ pub(crate) fn inline_file(
 }
 
 /// Checks an upstream's file id.
-pub(crate) fn check_file_id(id: &str) -> Result<(), FieldFault> {
+pub fn check_file_id(id: &str) -> Result<(), FieldFault> {
     check_length(id, MAX_FILE_ID_CHARS, "file_id")
 }
 
 /// Checks a file name.
-pub(crate) fn check_file_name(name: Option<&str>) -> Result<(), FieldFault> {
+pub fn check_file_name(name: Option<&str>) -> Result<(), FieldFault> {
     check_at_most(name.unwrap_or_default(), MAX_FILE_NAME_CHARS, "filename")
 }
 
 /// Checks the name in an earlier call.
-pub(crate) fn called_name(name: Option<String>) -> Result<String, FieldFault> {
+pub fn called_name(name: Option<String>) -> Result<String, FieldFault> {
     let name = required(name, "name")?;
     check_not_empty(&name, "name")?;
     check_at_most(&name, MAX_CALLED_NAME_CHARS, "name")?;
@@ -158,10 +158,7 @@ pub(crate) fn called_name(name: Option<String>) -> Result<String, FieldFault> {
 }
 
 /// Returns the reasoning effort for the word in the field `field`.
-pub(crate) fn effort(
-    word: Option<&Text<'_>>,
-    field: &str,
-) -> Result<Option<ReasoningEffort>, FieldFault> {
+pub fn effort(word: Option<&Text<'_>>, field: &str) -> Result<Option<ReasoningEffort>, FieldFault> {
     Ok(Some(match word.map(Text::as_str) {
         None => return Ok(None),
         Some("none") => ReasoningEffort::Off,
@@ -181,7 +178,7 @@ pub(crate) fn effort(
 
 /// Whether an unknown field has its default value: clients and SDKs write such defaults, and adapters need not know
 /// them.
-pub(crate) fn says_nothing(name: &str, json: &str) -> bool {
+pub fn says_nothing(name: &str, json: &str) -> bool {
     match name {
         "store" => json == "false",
         "service_tier" => json == "\"auto\"",

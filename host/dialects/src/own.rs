@@ -4,8 +4,8 @@ use serde_json::Value;
 use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::chat;
 
-use crate::call::{Attachment, ChatCall, ClientCall};
-use crate::{anthropic_messages, openai_chat, openai_images};
+use crate::call::{Attachment, ChatCall};
+use crate::{anthropic_messages, openai_chat};
 
 /// Reads the body of weir's own endpoints, whose dialect is OpenAI's Chat Completions.
 ///
@@ -14,29 +14,6 @@ use crate::{anthropic_messages, openai_chat, openai_images};
 /// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
 pub fn read_own(body: &[u8]) -> Result<ChatCall, ApiError> {
     openai_chat::read(body)
-}
-
-/// Reads any input of an adapter: a chat request of weir's own endpoints, or an image request, which has a `prompt` and
-/// no `messages`.
-///
-/// # Errors
-///
-/// Fails like [`read_own`].
-pub fn read_any(body: &[u8]) -> Result<ClientCall, ApiError> {
-    let fields: Option<Value> = serde_json::from_slice(body).ok();
-    let has = |field: &str| {
-        fields
-            .as_ref()
-            .is_some_and(|fields| fields.get(field).is_some())
-    };
-    if !has("prompt") || has("messages") {
-        return read_own(body).map(|call| ClientCall::Chat(Box::new(call)));
-    }
-    let made = match has("images") {
-        true => openai_images::ImageOperation::Edit,
-        false => openai_images::ImageOperation::Generation,
-    };
-    openai_images::read(body, made).map(|call| ClientCall::Images(Box::new(call)))
 }
 
 /// Reads a request in the format of `POST /v1/messages`, for content that [`read_own`] cannot express.

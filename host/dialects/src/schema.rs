@@ -17,21 +17,21 @@ use weir_ledger::Credits;
 const PLACE: &str = "#/components/schemas/";
 
 /// A type with a schema.
-pub(crate) trait Described {
+pub trait Described {
     /// Returns the schema, and adds those to which it refers.
     fn schema(schemas: &mut Schemas) -> Value;
 }
 
 /// Named schemas.
 #[derive(Default)]
-pub(crate) struct Schemas {
+pub struct Schemas {
     /// Each schema and its type; null while it is being written, because types may contain themselves.
     known: BTreeMap<&'static str, (&'static str, Value)>,
 }
 
 /// A promise about a field beyond its type.
 #[derive(Clone, Copy)]
-pub(crate) enum Rule {
+pub enum Rule {
     /// Clients must send the field.
     Required,
     /// The field is not described.
@@ -63,10 +63,10 @@ pub(crate) enum Rule {
 }
 
 /// Fields that providers know and weir does not read: each with its meaning.
-pub(crate) type KnownFields = &'static [(&'static str, &'static str)];
+pub type KnownFields = &'static [(&'static str, &'static str)];
 
 /// The fields of an object that it does not declare.
-pub(crate) enum FurtherFields {
+pub enum FurtherFields {
     /// They are rejected.
     Refused,
     /// They are valid; providers know some of them.
@@ -74,23 +74,23 @@ pub(crate) enum FurtherFields {
 }
 
 /// A field of an object.
-pub(crate) struct Field {
-    pub(crate) name: &'static str,
-    pub(crate) docs: &'static [&'static str],
+pub struct Field {
+    pub name: &'static str,
+    pub docs: &'static [&'static str],
     /// The arguments of serde's attribute, for a writer.
-    pub(crate) serde: &'static str,
-    pub(crate) schema: Value,
-    pub(crate) rules: Vec<Rule>,
+    pub serde: &'static str,
+    pub schema: Value,
+    pub rules: Vec<Rule>,
 }
 
 /// An object's name, description and kind.
-pub(crate) struct ObjectKind {
-    pub(crate) name: &'static str,
-    pub(crate) docs: &'static [&'static str],
+pub struct ObjectKind {
+    pub name: &'static str,
+    pub docs: &'static [&'static str],
     /// The Rust type, because each name belongs to one.
-    pub(crate) of: &'static str,
+    pub of: &'static str,
     /// Whether the names of fields are in camel case in JSON.
-    pub(crate) is_camel_case: bool,
+    pub is_camel_case: bool,
 }
 
 impl Schemas {
@@ -99,7 +99,7 @@ impl Schemas {
     /// # Panics
     ///
     /// If the name belongs to another type.
-    pub(crate) fn named(
+    pub fn named(
         &mut self,
         name: &'static str,
         of: &'static str,
@@ -117,12 +117,12 @@ impl Schemas {
     }
 
     /// Adds a schema that no type has.
-    pub(crate) fn add(&mut self, name: &'static str, schema: Value) {
+    pub fn add(&mut self, name: &'static str, schema: Value) {
         self.named(name, name, |_| schema);
     }
 
     /// Returns a reference to the schema of an object that clients send.
-    pub(crate) fn read_object(
+    pub fn read_object(
         &mut self,
         kind: &ObjectKind,
         others: &FurtherFields,
@@ -134,7 +134,7 @@ impl Schemas {
     }
 
     /// Returns a reference to the schema of an object that weir writes.
-    pub(crate) fn written_object(
+    pub fn written_object(
         &mut self,
         kind: &ObjectKind,
         fields: impl FnOnce(&mut Self) -> Vec<Field>,
@@ -146,7 +146,7 @@ impl Schemas {
     }
 
     /// Returns a reference to the schema of an object with a fixed word in its field `tag`.
-    pub(crate) fn tagged_object(
+    pub fn tagged_object(
         &mut self,
         kind: &ObjectKind,
         (tag, word): (&'static str, &str),
@@ -163,7 +163,7 @@ impl Schemas {
     }
 
     /// Returns the schemas by name.
-    pub(crate) fn into_components(self) -> Map<String, Value> {
+    pub fn into_components(self) -> Map<String, Value> {
         let known = self.known.into_iter();
         known
             .map(|(name, (_, schema))| (name.to_owned(), schema))
@@ -179,7 +179,7 @@ fn push(schema: &mut Value, field: &str, item: Value) {
     }
 }
 
-pub(crate) fn described(mut schema: Value, text: impl Into<String>) -> Value {
+pub fn described(mut schema: Value, text: impl Into<String>) -> Value {
     let text = text.into();
     if !text.is_empty() {
         schema["description"] = text.into();
@@ -258,7 +258,7 @@ fn written_object(schemas: &Schemas, kind: &ObjectKind, fields: Vec<Field>) -> V
 
 impl Schemas {
     /// Returns the schema of a field of a named object.
-    pub(crate) fn field(&self, object: &Value, field: &str) -> Value {
+    pub fn field(&self, object: &Value, field: &str) -> Value {
         let name = object["$ref"]
             .as_str()
             .and_then(|name| name.strip_prefix(PLACE));
@@ -269,7 +269,7 @@ impl Schemas {
     }
 
     /// Adds the fields of another object. Those of an optional object are optional.
-    pub(crate) fn flatten(&self, schema: &mut Value, other: &Value) {
+    pub fn flatten(&self, schema: &mut Value, other: &Value) {
         let inner = without_null(other.clone());
         let is_optional = inner != *other;
         let name = inner["$ref"]
@@ -365,8 +365,20 @@ fn number(number: f64) -> Value {
     }
 }
 
+/// Returns an object's schema without some requirements, and without some fields.
+pub fn without(schema: &Value, required: &[&str], fields: &[&str]) -> Value {
+    let mut schema = schema.clone();
+    if let Some(names) = schema["required"].as_array_mut() {
+        names.retain(|name| !required.iter().any(|one| name == one));
+    }
+    if let Some(properties) = schema["properties"].as_object_mut() {
+        properties.retain(|name, _| !fields.contains(&name.as_str()));
+    }
+    schema
+}
+
 /// Returns a schema that also allows null.
-pub(crate) fn nullable(mut schema: Value) -> Value {
+pub fn nullable(mut schema: Value) -> Value {
     let nothing = json!({ "type": "null" });
     let is_typed = schema["type"].is_string();
     let has_null = schema["type"].is_array();
@@ -421,7 +433,7 @@ fn without_null(schema: Value) -> Value {
 }
 
 /// Returns a reference to the schema of an object with one of these fields: each has a name, a meaning and a schema.
-pub(crate) fn either<const COUNT: usize>(
+pub fn either<const COUNT: usize>(
     schemas: &mut Schemas,
     name: &'static str,
     fields: [(&str, &str, Value); COUNT],
@@ -439,7 +451,7 @@ fn text(docs: &[&str]) -> String {
 }
 
 /// Converts a name from snake case or Pascal case.
-pub(crate) fn camel_case(name: &str) -> String {
+pub fn camel_case(name: &str) -> String {
     let mut words = name.split('_');
     let mut whole = words.next().unwrap_or_default().to_owned();
     for word in words {
@@ -451,7 +463,7 @@ pub(crate) fn camel_case(name: &str) -> String {
 }
 
 /// Converts a name from Pascal case to snake case.
-pub(crate) fn snake_case(name: &str) -> String {
+pub fn snake_case(name: &str) -> String {
     let mut snake = String::new();
     for letter in name.chars() {
         if letter.is_ascii_uppercase() && !snake.is_empty() {
@@ -463,7 +475,7 @@ pub(crate) fn snake_case(name: &str) -> String {
 }
 
 /// Returns the schema of a field of this type, unless a rule replaces it.
-pub(crate) fn of_field<T: Described + ?Sized>(schemas: &mut Schemas, rules: &[Rule]) -> Value {
+pub fn of_field<T: Described + ?Sized>(schemas: &mut Schemas, rules: &[Rule]) -> Value {
     let own = rules.iter().find_map(|rule| match rule {
         Rule::Is(schema) => Some(*schema),
         _ => None,
@@ -474,6 +486,7 @@ pub(crate) fn of_field<T: Described + ?Sized>(schemas: &mut Schemas, rules: &[Ru
 /// Declares an object that weir writes, as a struct or as an enum with a tag. `as` names its schema.
 ///
 /// The macro reads serde's attributes of fields: `rename`, `skip_serializing_if`, `flatten`.
+#[macro_export]
 macro_rules! written {
     (
         $(#[doc = $doc:literal])*
@@ -602,10 +615,10 @@ macro_rules! written {
         }
     };
 }
-pub(crate) use written;
+pub use written;
 
 /// Returns the schema of a choice between objects, and perhaps of others.
-pub(crate) fn choice(
+pub fn choice(
     docs: &[&str],
     tag: &str,
     (mut choices, mapping): (Vec<Value>, Map<String, Value>),

@@ -33,7 +33,7 @@ use super::relay::{Relay, RequestBounds};
 use super::resolve::ResolvedRequest;
 use super::routing::performance::UnderWay;
 use super::routing::{Route, RoutedUpstream};
-use super::spans::{self, Operation};
+use super::spans;
 
 /// The maximum attempts on one upstream for one request.
 const ATTEMPTS_PER_UPSTREAM: u32 = 2;
@@ -136,10 +136,10 @@ pub(super) async fn attempt_all(
     let mut ignored = resolved.ignored;
     ignored.extend(context.dropped());
     let attachments = resolved.attachments;
-    let request = resolved.task.request(&attachments, resolved.client);
-    let (wants_stream, may_be_streamed) = match request.task().map(|request| &request.task) {
-        Some(Task::Chat(chat)) => (chat.stream, may_be_streamed(chat)),
-        Some(Task::Image(_)) | None => (false, false),
+    let request = resolved.request;
+    let (wants_stream, may_be_streamed) = match request.chat() {
+        Some(chat) => (chat.stream, may_be_streamed(chat)),
+        None => (false, false),
     };
     let mut attempts = Attempts {
         wants_stream,
@@ -209,9 +209,7 @@ impl Attempts<'_> {
             return Err(AttemptFailure::Declined(ExchangeError::NoAdapter));
         };
         self.request.set_model(&candidate.model);
-        if let AdapterRequest::Task(request) = &mut self.request
-            && let Task::Chat(chat) = &mut request.task
-        {
+        if let Some(chat) = self.request.chat_mut() {
             // The relay collects a stream for a client that wants a plain response: at a timeout, the text so far is
             // available.
             chat.stream = self.wants_stream || candidate.stream_plain && self.may_be_streamed;
@@ -297,7 +295,7 @@ impl Attempts<'_> {
             candidate,
             adapter,
             is_stream: relay.is_stream(),
-            operation: self.operation(),
+            request: &self.request,
             number: self.made,
         };
         spans::begin_attempt(relay.context(), &attempted);
@@ -358,20 +356,6 @@ impl Attempts<'_> {
                 Err(ExchangeError::TooLargeToTranslate(error))
             }
             outcome => outcome,
-        }
-    }
-
-    fn operation(&self) -> Operation {
-        match &self.request {
-            AdapterRequest::Task(request) => match request.task {
-                Task::Chat(_) => Operation::Chat,
-                Task::Image(_) => Operation::Image,
-            },
-            AdapterRequest::Other(OtherRequest::Embeddings(_)) => Operation::Embeddings,
-            AdapterRequest::Other(OtherRequest::Rerank(_)) => Operation::Rerank,
-            AdapterRequest::Other(OtherRequest::Moderation(_)) => Operation::Moderation,
-            AdapterRequest::Other(OtherRequest::Speech(_)) => Operation::Speech,
-            AdapterRequest::Other(OtherRequest::Transcription(_)) => Operation::Transcription,
         }
     }
 

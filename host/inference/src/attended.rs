@@ -1,4 +1,4 @@
-//! Work that a waiting response polls itself. It becomes a task only when nobody waits any more.
+//! BoxedWork that a waiting response polls itself. It becomes a task only when nobody waits any more.
 //!
 //! A task of its own would cost each plain request two wake-ups and a copy of its result.
 
@@ -10,8 +10,8 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use weir_telemetry::request_ids::RequestIds;
 
-/// Work that must be done, with or without a waiting response.
-pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// BoxedWork that must be done, with or without a waiting response.
+pub(super) type BoxedWork = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Boxes a future, which is made in its place. `Box::pin` would make it elsewhere, and copy it with its room for all later
 /// values: 16 KB for a request's work.
@@ -20,9 +20,9 @@ pub(super) fn boxed<F>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
     Box::into_pin(Box::write(place, make()))
 }
 
-/// Work that is not done. It goes on as a task if this is dropped.
+/// BoxedWork that is not done. It goes on as a task if this is dropped.
 struct AttendedWork<'t> {
-    work: Option<Work>,
+    work: Option<BoxedWork>,
     tasks: &'t TaskTracker,
     ids: RequestIds,
     runtime: Handle,
@@ -34,7 +34,7 @@ struct AttendedWork<'t> {
 pub(super) async fn attend<T>(
     tasks: &TaskTracker,
     ids: RequestIds,
-    work: Work,
+    work: BoxedWork,
     response: impl Future<Output = T>,
 ) -> T {
     let mut attended = AttendedWork {

@@ -9,13 +9,13 @@
 //! **Invariant:** the reading ends with its request: if the client disconnects, or the gateway stops, its child is killed.
 
 use tokio::time::Instant;
-use weir_dialects::{Attachment, AudioTask};
+use weir_dialects::Attachment;
 use weir_errors::ApiError;
 use weir_ledger::price::PriceFactors;
 use weir_ledger::pricing;
 use weir_ledger::{Credits, HoldId, OpenHold, Payer};
 use weir_request::context::RequestContext;
-use weir_sandbox::adapter::bindings::adapter::Task;
+use weir_sandbox::adapter::AdapterRequest;
 use weir_sandbox::adapter::bindings::chat::ChatRequest;
 use weir_sandbox::child::ChildError;
 use weir_storage::ids;
@@ -23,16 +23,20 @@ use weir_upstream::error::ExchangeError;
 use weir_upstream::file_reader::DocumentSize;
 use weir_upstream::usage;
 
-use super::resolve::{self, ResolvedRequest, ResolvedTask};
+use super::resolve::ResolvedRequest;
 use super::{InferenceParts, meter};
 
 /// Whether a request has files to read. Most have none, and start no child.
 pub(super) fn are_unread(resolved: &ResolvedRequest) -> bool {
-    let is_transcription = matches!(
-        resolved.task,
-        ResolvedTask::Audio(AudioTask::Transcription(_))
-    );
-    is_transcription || resolved.size.unread_documents > 0
+    recording(resolved).is_some() || resolved.size.unread_documents > 0
+}
+
+/// Returns the recording of a request. Only chats and images have other files.
+fn recording(resolved: &ResolvedRequest) -> Option<&Attachment> {
+    match resolved.request {
+        AdapterRequest::Task(_) => None,
+        AdapterRequest::Other(_) => resolved.attachments.first(),
+    }
 }
 
 /// Reads the files of a request, and sets its size.
@@ -45,27 +49,21 @@ pub(super) async fn read(
     resolved: &mut ResolvedRequest,
 ) -> Result<(), ApiError> {
     require_least(parts, payer, context, factors, is_in_plan, resolved).await?;
-    match &resolved.task {
-        ResolvedTask::Model(Task::Chat(chat)) => {
-            let documents = read_documents(parts, chat, &resolved.attachments).await?;
-            resolved.size = resolved.size.with_documents(&documents);
-        }
-        ResolvedTask::Audio(_) => {
-            let file = resolved.attachments.first();
-            let file = file.map(|file| file.data.clone()).unwrap_or_default();
-            let length = or_stop(parts, parts.file_reader.recording(file)).await?;
-            let length = length.map_err(|error| {
-                tracing::error!(%error, "cannot read a recording");
-                ApiError::internal()
-            })?;
-            let length = length.ok_or_else(|| {
-                let message = "file must be a complete recording of flac, mp3, mp4, ogg, wav or webm, in a codec whose \
-                               length can be read.";
-                ApiError::invalid_request("file", message)
-            })?;
-            resolve::set_recording_length(resolved, length)?;
-        }
-        ResolvedTask::Model(Task::Image(_)) | ResolvedTask::Retrieval(_) => {}
+    if let Some(chat) = resolved.request.chat() {
+        let documents = read_documents(parts, chat, &resolved.attachments).await?;
+        resolved.size = resolved.size.with_documents(&documents);
+    } else if let Some(file) = recording(resolved) {
+        let length = or_stop(parts, parts.file_reader.recording(file.data.clone())).await?;
+        let length = length.map_err(|error| {
+            tracing::error!(%error, "cannot read a recording");
+            ApiError::internal()
+        })?;
+        let length = length.ok_or_else(|| {
+            let message = "file must be a complete recording of flac, mp3, mp4, ogg, wav or webm, in a codec whose \
+                           length can be read.";
+            ApiError::invalid_request("file", message)
+        })?;
+        resolved.set_recording_length(length)?;
     }
     Ok(())
 }

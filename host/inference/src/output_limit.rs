@@ -7,11 +7,10 @@
 use weir_ledger::price::PriceFactors;
 use weir_ledger::pricing;
 use weir_ledger::{Credits, Payer};
-use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_upstream::usage::OUTPUT_SLACK_TOKENS;
 
 use super::InferenceParts;
-use super::resolve::{ResolvedRequest, ResolvedTask};
+use super::resolve::ResolvedRequest;
 use super::routing::Route;
 
 /// The share of the available credits that the hold of such a request may take: one part in this many.
@@ -57,7 +56,7 @@ pub(super) async fn widen(
     );
     let limit = u32::try_from(output - OUTPUT_SLACK_TOKENS).unwrap_or(widest);
     resolved.output_limit = limit;
-    if let ResolvedTask::Model(Task::Chat(chat)) = &mut resolved.task {
+    if let Some(chat) = resolved.request.chat_mut() {
         chat.max_output_tokens = limit;
     }
 }

@@ -114,5 +114,5 @@ pub async fn complete(
     let key = key.with_body(&body.bytes);
     let held = (turn, body.room);
     // The handler's future, which axum copies twice, is small without it.
-    attended::boxed(|| super::chat(parts, held, customer, context, call, key, None)).await
+    attended::boxed(|| super::serve(parts, held, customer, context, call.into(), key, None)).await
 }

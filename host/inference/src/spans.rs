@@ -10,7 +10,10 @@ use weir_catalog::Candidate;
 use weir_plugins::Component;
 use weir_request::context::RequestContext;
 use weir_sandbox::adapter::bindings::chat::Started;
+use weir_sandbox::adapter::{AdapterRequest, WorkKind};
 use weir_upstream::error::ExchangeError;
+
+use crate::work;
 
 /// The maximum bytes of an upstream's model name.
 const MAX_NAME_BYTES: usize = 128;
@@ -20,34 +23,16 @@ pub(super) struct AttemptData<'a> {
     pub(super) candidate: &'a Candidate,
     pub(super) adapter: &'a Component,
     pub(super) is_stream: bool,
-    pub(super) operation: Operation,
+    pub(super) request: &'a AdapterRequest,
     /// The attempt's number within the request, from 1.
     pub(super) number: u32,
 }
 
-/// The operation of an attempt, by the names of the conventions. They have no name for the last four.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operation {
-    Chat,
-    Image,
-    Embeddings,
-    Rerank,
-    Moderation,
-    Speech,
-    Transcription,
-}
-
-impl Operation {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Chat => "chat",
-            Self::Image => "generate_content",
-            Self::Embeddings => "embeddings",
-            Self::Rerank => "rerank",
-            Self::Moderation => "moderation",
-            Self::Speech => "speech",
-            Self::Transcription => "transcription",
-        }
+/// Returns the operation by the names of the conventions, which have none for some kinds.
+fn operation(request: &AdapterRequest) -> &'static str {
+    match request.kind() {
+        WorkKind::Images => "generate_content",
+        kind => kind.name(),
     }
 }
 
@@ -57,16 +42,11 @@ pub(super) fn begin_attempt(context: &RequestContext, attempted: &AttemptData<'_
         candidate,
         adapter,
         is_stream,
-        operation,
+        request: asked,
         number,
     } = *attempted;
     context.trace_attempt(|request| {
-        let output = match operation {
-            Operation::Image => Some("image"),
-            Operation::Speech => Some("speech"),
-            _ => None,
-        };
-        let operation = operation.name();
+        let operation = operation(asked);
         let model = &candidate.model;
         let mut span = request.child(format!("{operation} {model}"), SpanKind::Client);
         let upstream = candidate.upstream();
@@ -74,7 +54,7 @@ pub(super) fn begin_attempt(context: &RequestContext, attempted: &AttemptData<'_
         span.set("gen_ai.provider.name", upstream.name.clone());
         span.set("gen_ai.request.model", model.clone());
         span.set("gen_ai.request.stream", is_stream);
-        span.set_if_known("gen_ai.output.type", output);
+        span.set_if_known("gen_ai.output.type", work::output_type(asked));
         if let Some(base) = &upstream.base {
             span.set("server.address", base.host().to_owned());
             span.set_if_known("server.port", base.port().map(i64::from));

@@ -114,13 +114,13 @@ impl<S: Signature> Export<S> {
 macro_rules! exports {
     (
         $(#[$about:meta])*
-        $exports:ident of $interface:literal {
+        $visibility:vis $exports:ident of $interface:tt {
             $($field:ident: $signature:ident = $name:literal ($($parameter:ty),*) -> $results:ty;)*
         }
     ) => {
         $(
             #[doc = concat!("`", $name, "`")]
-            pub enum $signature {}
+            $visibility enum $signature {}
 
             impl $crate::exports::Signature for $signature {
                 const NAME: &'static str = $name;
@@ -131,12 +131,12 @@ macro_rules! exports {
 
         $(#[$about])*
         #[derive(Clone, Copy)]
-        pub struct $exports {
-            $($field: $crate::exports::Export<$signature>,)*
+        $visibility struct $exports {
+            $(pub(crate) $field: $crate::exports::Export<$signature>,)*
         }
 
         impl $exports {
-            fn find<H>(
+            pub(crate) fn find<H>(
                 component: &wasmtime::component::InstancePre<$crate::guest::Guest<H>>,
             ) -> wasmtime::Result<Self> {
                 let interface = $crate::exports::Interface::find(component, $interface)?;

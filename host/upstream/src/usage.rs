@@ -7,8 +7,8 @@
 //! **Invariant:** the hold of a request covers the maximum that the clamp permits.
 
 use serde::Deserialize;
+use weir_dialects::Attachment;
 use weir_dialects::hosted::{self, ASSUMED_USES, MAX_USES};
-use weir_dialects::{Attachment, AudioTask, RetrievalTask};
 use weir_ledger::pricing::UsageBound;
 use weir_ledger::usage::{Billable, Quantity};
 use weir_ledger::{TokenCounts, Unit};
@@ -16,7 +16,6 @@ use weir_sandbox::adapter::bindings::chat::{
     BuiltInTool, ChatRequest, Content, File, Image, ImageRequest, Message, ResponseFormat, Source,
     ToolContent, ToolKind, Usage,
 };
-use weir_sandbox::adapter::bindings::embeddings::Input;
 
 use crate::audio_length::RecordingLength;
 use crate::file_reader::DocumentSize;
@@ -50,18 +49,9 @@ const MAX_REPORTED: u64 = 10_000_000;
 /// The estimated tokens of one result of such a tool.
 const HOSTED_RESULT_TOKENS: u64 = 8_192;
 
-/// The documents of one search unit, and the tokens of a document after which it counts as another one (Cohere's
-/// pricing page, "How does Cohere's Rerank pricing work?").
-const DOCUMENTS_PER_UNIT: u64 = 100;
-const TOKENS_PER_DOCUMENT: u64 = 500;
-
 /// The estimated input tokens of a second of audio: vendors count from 10 to 32, and sell a minute as the price of about as
 /// many as this.
 const AUDIO_TOKENS_PER_SECOND: u64 = 40;
-
-/// The output tokens of a spoken character: about 20 tokens a second (OpenAI: 0.015 USD a minute at 12 USD per million), and
-/// 15 characters a second.
-const TOKENS_PER_CHARACTER: f64 = 1.5;
 
 /// The name of a count in reported usage: input tokens of audio.
 const AUDIO_INPUT: &str = "audio-input-tokens";
@@ -199,56 +189,13 @@ impl RequestSize {
         size
     }
 
-    /// Measures a request for data about texts.
-    pub fn of_retrieval(task: &RetrievalTask) -> Self {
+    /// Measures a request of texts with these bytes. Each text counts as a message.
+    pub fn of_texts(texts: impl IntoIterator<Item = u64>, extra: &[(String, String)]) -> Self {
         let mut size = Self::default();
-        size.extra(task.extra());
-        match task {
-            RetrievalTask::Embeddings(task) => {
-                size.messages = task.inputs.len() as u64;
-                for input in &task.inputs {
-                    size.text_bytes += input_bytes(input);
-                }
-            }
-            RetrievalTask::Moderation(task) => {
-                size.messages = task.inputs.len() as u64;
-                for text in &task.inputs {
-                    size.text(text);
-                }
-            }
-            RetrievalTask::Rerank(task) => {
-                let documents = task.documents.len() as u64;
-                size.messages = 1 + documents;
-                let query = task.query.len() as u64;
-                let mut most = 0;
-                for document in &task.documents {
-                    // A model reads the query with each document.
-                    let bytes = query + document.len() as u64;
-                    size.text_bytes += bytes;
-                    most += 1 + bytes / (2 * TOKENS_PER_DOCUMENT);
-                }
-                size.least_searches = documents.div_ceil(DOCUMENTS_PER_UNIT);
-                size.searches = most.div_ceil(DOCUMENTS_PER_UNIT);
-            }
-        }
-        size
-    }
-
-    /// Measures a request about audio, whose recording has this length.
-    pub fn of_audio(task: &AudioTask, audio_seconds: u64) -> Self {
-        let mut size = Self {
-            messages: 1,
-            audio_seconds,
-            ..Self::default()
-        };
-        size.extra(task.extra());
-        for text in task.texts() {
-            size.text(text);
-        }
-        if let AudioTask::Speech(speech) = task {
-            let characters = speech.input.chars().count() as f64;
-            let slowness = 1.0 / speech.speed.unwrap_or(1.0);
-            size.spoken_tokens = (characters * slowness * TOKENS_PER_CHARACTER).ceil() as u64;
+        size.extra(extra);
+        for bytes in texts {
+            size.messages += 1;
+            size.text_bytes += bytes;
         }
         size
     }
@@ -538,14 +485,6 @@ fn is_text(media_type: &str, data: &[u8]) -> bool {
     media_type.starts_with("text/")
         && !data.starts_with(b"%PDF")
         && std::str::from_utf8(data).is_ok()
-}
-
-/// Returns the bytes of an input; tokens count as texts of their average size.
-pub fn input_bytes(input: &Input) -> u64 {
-    match input {
-        Input::Text(text) => text.len() as u64,
-        Input::Tokens(tokens) => tokens.len() as u64 * BYTES_PER_TOKEN,
-    }
 }
 
 /// The received part of a response.

@@ -10,7 +10,7 @@ use weir_plugins::Component;
 use weir_sandbox::adapter::bindings::adapter::{
     Failure, FailureKind, HttpResponseHead, Setting, Step,
 };
-use weir_sandbox::adapter::{GuestExchange, description};
+use weir_sandbox::adapter::{GuestExchange, WorkKind};
 use weir_upstream::error::ExchangeError;
 use weir_upstream::response;
 
@@ -139,7 +139,7 @@ impl<'a> AdapterSuite<'a> {
             return Ok(());
         }
         report.pass("options", format!("{} are accepted", self.options.len()));
-        if self.component.is_capable_of(description::CHAT) {
+        if self.component.serves(WorkKind::Chat) {
             self.requests(report).await?;
             self.nothing_dropped(report).await?;
             self.output_limit(report).await?;
@@ -151,7 +151,7 @@ impl<'a> AdapterSuite<'a> {
         self.own(report).await?;
         let compared = format!("{} exchanges gave the same bytes twice", self.compared);
         report.judge("determinism", compared, std::mem::take(&mut self.differing));
-        if self.component.is_capable_of(description::CHAT) {
+        if self.component.serves(WorkKind::Chat) {
             self.cost(report).await?;
         }
         Ok(())
@@ -418,8 +418,8 @@ impl<'a> AdapterSuite<'a> {
                     continue;
                 }
             };
-            if !self.component.is_capable_of(request.capability()) {
-                let why = format!("the adapter does not serve {}", request.capability());
+            if !self.component.serves(request.kind()) {
+                let why = format!("the adapter does not serve {}", request.kind().name());
                 report.fail(&check, &why, ABOUT_OWN);
                 continue;
             }

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::config::{InputUnit, ModelKind};
+use crate::config::InputUnit;
+use crate::kinds::{self, KindOutput};
 use crate::listing::units_of_price;
 use crate::listing::{CatalogListing, ListedModel, ListedUpstream};
 
@@ -202,10 +203,10 @@ fn differences(before: &[Field], after: &[Field]) -> Vec<FieldChange> {
 
 /// Returns a model's prices of 0, without those of units that its requests do not have.
 fn free_prices(model: &ListedModel) -> Vec<String> {
-    let has_output = match model.kind {
-        ModelKind::Chat => true,
-        ModelKind::Speech | ModelKind::Transcription => model.input_unit == InputUnit::Token,
-        ModelKind::Embeddings | ModelKind::Rerank | ModelKind::Moderation => false,
+    let has_output = match kinds::output(model.kind) {
+        KindOutput::Text => true,
+        KindOutput::Audio => model.input_unit == InputUnit::Token,
+        KindOutput::Data => false,
     };
     let mut free = Vec::new();
     for upstream in &model.upstreams {

@@ -7,7 +7,6 @@ use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
 use weir_app::App;
-use weir_catalog::config::ModelKind;
 use weir_catalog::live::LiveCatalog;
 use weir_errors::ApiError;
 use weir_inference::InferenceParts;
@@ -15,6 +14,7 @@ use weir_inference::idempotency::IdempotencyHeader;
 use weir_inference::routes::{CapacityCheck, complete};
 use weir_request::context::RequestContext;
 use weir_request::request::JsonBody;
+use weir_sandbox::adapter::WorkKind;
 
 use super::form::ScriptUser;
 use super::frame::{Frame, PLAYGROUND};
@@ -54,7 +54,7 @@ pub(super) async fn show_playground(
         let in_plan = catalog.is_in_plan(user.caller.plan, &model.id);
         let preferred = model.preferred(&user.caller.data_limits)?;
         let item = model.item(preferred, &factors, in_plan);
-        let is_usable = model.kind == ModelKind::Chat && !model.makes_images();
+        let is_usable = model.kind == WorkKind::Chat && !model.makes_images();
         is_usable.then(|| PlaygroundModel {
             id: model.id.to_string(),
             input: item.cost_per_1k_input,

@@ -2,8 +2,8 @@
 
 use http::{HeaderMap, header};
 use weir_app::App;
-use weir_catalog::config::ModelKind;
 use weir_catalog::{Catalog, Model};
+use weir_sandbox::adapter::WorkKind;
 
 /// A program or a library, and its configuration.
 pub(super) struct Snippet {
@@ -29,7 +29,7 @@ pub(super) fn base(app: &App, host: Option<&str>) -> String {
 
 /// Returns a model for examples: the first one for chats, or any.
 pub(super) fn model(catalog: &Catalog) -> String {
-    let chats = |model: &&Model| model.kind == ModelKind::Chat && !model.makes_images();
+    let chats = |model: &&Model| model.kind == WorkKind::Chat && !model.makes_images();
     let model = catalog
         .models()
         .find(chats)

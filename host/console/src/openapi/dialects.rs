@@ -17,6 +17,7 @@ const STREAMS: [(&str, &str, &str); 8] = [
 /// Adds the schemas to those of the document.
 pub(super) fn add(schemas: &mut Map<String, Value>) {
     schemas.extend(weir_dialects::schemas());
+    schemas.extend(weir_kinds::schemas());
     add_session(schemas);
     add_agent(schemas);
     for (name, data, dialect) in STREAMS {

@@ -178,14 +178,14 @@ pub(super) fn call_word(kind: CallKind) -> &'static str {
 }
 
 /// Appends an event without a name, whose data is a value's JSON.
-pub(crate) fn data_event<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
+pub fn data_event<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
     out.extend_from_slice(b"data: ");
     json(value, out);
     out.extend_from_slice(b"\n\n");
 }
 
 /// Appends a value's JSON.
-pub(crate) fn json<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
+pub fn json<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
     serde_json::to_writer(out, value).expect("plain structs serialize, and a Vec takes every byte");
 }
 

@@ -30,8 +30,9 @@ mod tests;
 mod tools;
 mod wire;
 
+pub(crate) use answer::ChatUsage;
 pub use answer::Completion;
-pub(crate) use answer::{ChatUsage, data_event, json};
+pub use answer::{data_event, json};
 pub use chunks::{CompletionStream, KEEP_ALIVE};
 pub use history::write_message;
 pub use request::read;

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use weir_catalog::config::{ModelConfig, ModelKind, PriceConfig};
+use weir_catalog::config::{ModelConfig, PriceConfig};
+use weir_catalog::kinds::{self, KindOutput};
+use weir_sandbox::adapter::WorkKind;
 
 use crate::prices::section::{self, DEFAULT_OUTPUT_TOKENS, quoted};
 
@@ -171,7 +173,7 @@ impl<'a> Writer<'a> {
 
     /// Notes the limits that nothing tells.
     fn note_defaults(&mut self) {
-        let has_output = self.kind() != ModelKind::Chat || self.known_output().is_some();
+        let has_output = self.kind() != WorkKind::Chat || self.known_output().is_some();
         for (name, is_known, default) in [
             (
                 "context_window",
@@ -198,7 +200,7 @@ impl<'a> Writer<'a> {
             ("`context_window`", self.window().is_some()),
             (
                 "`max_output_tokens`",
-                self.kind() != ModelKind::Chat || self.output().is_some(),
+                self.kind() != WorkKind::Chat || self.output().is_some(),
             ),
             ("a price", self.has_price()),
         ]
@@ -327,7 +329,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The kind of the group's requests.
-    fn kind(&self) -> ModelKind {
+    fn kind(&self) -> WorkKind {
         self.group.deployments[0].terms.kind
     }
 
@@ -348,7 +350,7 @@ impl<'a> Writer<'a> {
         }
         let _ = writeln!(section, "context_window ={}", number(self.window()));
         match self.kind() {
-            ModelKind::Chat => {
+            WorkKind::Chat => {
                 let _ = writeln!(
                     section,
                     "max_output_tokens ={}\ndefault_output_tokens ={}",
@@ -358,7 +360,9 @@ impl<'a> Writer<'a> {
             }
             kind => {
                 let _ = writeln!(section, "kind = \"{}\"", kind.name());
-                if let Some(output) = output.filter(|output| kind.is_audio() && *output > 0) {
+                if let Some(output) =
+                    output.filter(|output| kinds::output(kind) == KindOutput::Audio && *output > 0)
+                {
                     let _ = writeln!(section, "max_output_tokens = {output}");
                 }
             }

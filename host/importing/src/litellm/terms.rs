@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use figment::Figment;
 use figment::providers::{Format, Toml};
 use serde::Deserialize;
-use weir_catalog::config::{InputUnit, ModelConfig, ModelKind, PriceConfig};
+use weir_catalog::config::{InputUnit, ModelConfig, PriceConfig};
 use weir_ledger::price::NanoUsd;
+use weir_sandbox::adapter::WorkKind;
 
 use super::fields::{ImportNotes, YamlFields};
 use super::yaml::Node;
@@ -16,7 +17,7 @@ use crate::prices::offer::{Offer, OfferContent, OfferTerms};
 /// Prices and limits; `None` if nothing tells them.
 #[derive(Default)]
 pub struct DeploymentTerms {
-    pub kind: ModelKind,
+    pub kind: WorkKind,
     pub price: Option<PriceConfig>,
     /// Tokens of input and output.
     pub window: Option<u32>,
@@ -130,17 +131,17 @@ impl KnownModels {
         };
         let of_built_in = built_in
             .or(of_group)
-            .map_or(ModelKind::Chat, |(_, model)| model.kind);
+            .map_or(WorkKind::Chat, |(_, model)| model.kind);
         let kind = match mode.as_ref().and_then(Node::text) {
             None => of_built_in,
-            Some("embedding") => ModelKind::Embeddings,
-            Some("rerank") => ModelKind::Rerank,
-            Some("moderation") => ModelKind::Moderation,
+            Some("embedding") => WorkKind::Embeddings,
+            Some("rerank") => WorkKind::Rerank,
+            Some("moderation") => WorkKind::Moderation,
             // Prices per character and second are those of the built-in models alone.
-            Some("audio_speech") if of_built_in == ModelKind::Speech => of_built_in,
-            Some("audio_transcription") if of_built_in == ModelKind::Transcription => of_built_in,
-            Some("chat" | "completion" | "responses") => ModelKind::Chat,
-            Some("image_generation") if built_in.or(of_group).is_some() => ModelKind::Chat,
+            Some("audio_speech") if of_built_in == WorkKind::Speech => of_built_in,
+            Some("audio_transcription") if of_built_in == WorkKind::Transcription => of_built_in,
+            Some("chat" | "completion" | "responses") => WorkKind::Chat,
+            Some("image_generation") if built_in.or(of_group).is_some() => WorkKind::Chat,
             Some(mode) => {
                 return Err(format!(
                     "weir has no price for models of this kind; its mode is {mode:?}"
@@ -163,7 +164,7 @@ impl KnownModels {
         if built_in.is_none() && offer.is_none() {
             terms.take_from_group(self, place, notes);
         }
-        if kind != ModelKind::Chat
+        if kind != WorkKind::Chat
             && let Some(price) = &mut terms.price
             && price.unit() == InputUnit::Token
         {
@@ -214,7 +215,7 @@ impl DeploymentTerms {
             self.window = of_group.window;
             taken.push("the context window");
         }
-        if self.output.is_none() && self.kind == ModelKind::Chat {
+        if self.output.is_none() && self.kind == WorkKind::Chat {
             self.output = of_group.output;
             taken.push("the output limit");
         }
@@ -231,7 +232,7 @@ impl DeploymentTerms {
         }
     }
 
-    fn built_in(kind: ModelKind, id: &str, model: &ModelConfig) -> Self {
+    fn built_in(kind: WorkKind, id: &str, model: &ModelConfig) -> Self {
         Self {
             kind,
             price: model.price.clone(),
@@ -243,7 +244,7 @@ impl DeploymentTerms {
         }
     }
 
-    fn offered(kind: ModelKind, offered: &OfferTerms) -> Self {
+    fn offered(kind: WorkKind, offered: &OfferTerms) -> Self {
         Self {
             price: Some(offered.price.clone()),
             window: Some(offered.least_window),

@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use weir_catalog::config::ModelKind;
 use weir_catalog::{Catalog, Model};
-use weir_dialects::{Attachment, ChatCall, ImageCall, MessageOrigin};
+use weir_dialects::{Attachment, ChatCall, MessageOrigin};
 use weir_errors::{ApiError, ErrorCode};
+use weir_kinds::images::ImageCall;
+use weir_sandbox::adapter::WorkKind;
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::{
     ChatRequest, Content, ImageRequest, Message, ResponseFormat, Role,
@@ -17,15 +18,15 @@ use weir_sandbox::adapter::bindings::chat::{
 use weir_upstream::usage::RequestSize;
 
 use super::model::{ProviderChoice, model};
-use super::request::{ResolvedRequest, ResolvedTask};
+use super::request::{ResolvedRequest, adapter_request};
 
 /// Finds the model of an image request, and checks the request against its limits.
-pub fn resolve_images(
+pub(super) fn resolve_images(
     catalog: &Catalog,
     call: ImageCall,
     choice: &ProviderChoice<'_>,
 ) -> Result<ResolvedRequest, ApiError> {
-    let model = model(catalog, &call.request.model, ModelKind::Chat)?;
+    let model = model(catalog, &call.request.model, WorkKind::Chat)?;
     if !model.makes_images() {
         let message = format!("The model {} does not make images.", model.id);
         return Err(bad(ErrorCode::ModelNotSupported, message).with_param("model"));
@@ -38,14 +39,13 @@ pub fn resolve_images(
         allowed: choice.narrow(model)?,
         is_ordered: false,
         model: model.clone(),
-        task: ResolvedTask::Model(Task::Image(request)),
+        request: adapter_request(Task::Image(request), &call.attachments, call.client),
         output_limit: model.max_output_tokens.saturating_mul(images),
         widest_output: None,
         images,
         ignored: Vec::new(),
         attachments: call.attachments,
         origins: Vec::new(),
-        client: call.client,
         size,
         body_bytes: call.body_bytes,
         text_bytes,
@@ -91,14 +91,13 @@ pub(super) fn of_chat(
         allowed: choice.narrow(model)?,
         is_ordered: false,
         model: model.clone(),
-        task: ResolvedTask::Model(Task::Image(request)),
+        request: adapter_request(Task::Image(request), &call.attachments, call.client),
         output_limit: model.max_output_tokens,
         widest_output: None,
         images: 1,
         ignored,
         attachments: call.attachments,
         origins: Vec::new(),
-        client: call.client,
         size,
         body_bytes: call.body_bytes,
         text_bytes,

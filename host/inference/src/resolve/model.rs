@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use weir_catalog::config::ModelKind;
 use weir_catalog::permitted::RequestDataLimits;
 use weir_catalog::{Candidate, Catalog, Model};
 use weir_errors::{ApiError, ErrorCode};
 use weir_request::context::{RequestContext, WANTED_PROVIDER};
 use weir_request::limits::data::CallerDataLimits;
+use weir_sandbox::adapter::WorkKind;
 use weir_sandbox::printable;
 
 /// The maximum bytes of a model's name in an error.
@@ -22,7 +22,7 @@ const DISABLED_RETRY: Duration = Duration::from_secs(60);
 pub(super) fn model<'a>(
     catalog: &'a Catalog,
     name: &str,
-    kind: ModelKind,
+    kind: WorkKind,
 ) -> Result<&'a Arc<Model>, ApiError> {
     let Some(model) = catalog.model(name) else {
         let error = match catalog.is_disabled_at_providers(name) {
@@ -38,14 +38,7 @@ pub(super) fn model<'a>(
     if model.kind == kind {
         return Ok(model);
     }
-    let what = match model.kind {
-        ModelKind::Chat => "is for chats or images: use another endpoint",
-        ModelKind::Embeddings => "makes embeddings: use /v1/embeddings",
-        ModelKind::Rerank => "orders documents: use /v1/rerank",
-        ModelKind::Moderation => "finds harmful content: use /v1/moderations",
-        ModelKind::Speech => "speaks: use /v1/audio/speech",
-        ModelKind::Transcription => "hears: use /v1/audio/transcriptions",
-    };
+    let what = weir_kinds::purpose(model.kind);
     let message = format!("The model {} {what}.", model.id);
     Err(ApiError::new(ErrorCode::ModelNotSupported, message).with_param("model"))
 }

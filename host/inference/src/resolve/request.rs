@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use weir_catalog::Model;
-use weir_dialects::{Attachment, AudioTask, MessageOrigin, RetrievalTask};
+use weir_dialects::{Attachment, MessageOrigin};
+use weir_errors::ApiError;
+use weir_sandbox::adapter::AdapterRequest;
 use weir_sandbox::adapter::bindings::adapter::{Client, Request, Task};
-use weir_sandbox::adapter::bindings::{embeddings, moderation, rerank, speech, transcription};
-use weir_sandbox::adapter::{AdapterRequest, OtherRequest};
+use weir_upstream::audio_length::RecordingLength;
 use weir_upstream::usage::{ModelLimits, RequestSize};
 
 /// A request that fits its model.
@@ -17,8 +18,8 @@ pub struct ResolvedRequest {
     pub allowed: Vec<usize>,
     /// Whether weir must keep this order, regardless of weights.
     pub is_ordered: bool,
-    /// The request, with its output limit.
-    pub task: ResolvedTask,
+    /// The request for adapters, with its output limit, before its first attempt.
+    pub request: AdapterRequest,
     /// The maximum tokens of the response.
     pub output_limit: u32,
     /// The largest output limit that weir may choose; `None` if the client has set the limit.
@@ -31,8 +32,6 @@ pub struct ResolvedRequest {
     pub attachments: Vec<Attachment>,
     /// The position of each message in the client's body.
     pub origins: Vec<MessageOrigin>,
-    /// The client, as far as an upstream needs it.
-    pub client: Client,
     /// The size of the request for the model.
     pub size: RequestSize,
     /// The bytes of the client's body.
@@ -41,69 +40,33 @@ pub struct ResolvedRequest {
     pub text_bytes: usize,
 }
 
-/// The task of a request that fits its model.
-#[derive(Debug, Clone)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "most requests are chats, and a box would cost each an allocation"
-)]
-pub enum ResolvedTask {
-    /// A chat, or images.
-    Model(Task),
-    /// Data about texts.
-    Retrieval(RetrievalTask),
-    /// A spoken text, or the words of a recording.
-    Audio(AudioTask),
-}
-
-impl ResolvedTask {
-    /// Returns the request for adapters, before its first attempt.
-    pub fn request(self, attachments: &[Attachment], client: Client) -> AdapterRequest {
-        let (attempt, deadline_ms) = (0, 0);
-        /// Makes the request of a kind around its task.
-        macro_rules! request {
-            ($kind:ident of $module:ident, $task:expr) => {
-                OtherRequest::$kind($module::Request {
-                    task: $task,
-                    client,
-                    attempt,
-                    deadline_ms,
-                })
-            };
-        }
-        let mut files = attachments.iter().map(Attachment::described);
-        AdapterRequest::Other(match self {
-            Self::Model(task) => {
-                return AdapterRequest::Task(Request {
-                    task,
-                    attachments: files.collect(),
-                    client,
-                    attempt,
-                    deadline_ms,
-                });
-            }
-            Self::Retrieval(RetrievalTask::Embeddings(task)) => {
-                request!(Embeddings of embeddings, task)
-            }
-            Self::Retrieval(RetrievalTask::Rerank(task)) => request!(Rerank of rerank, task),
-            Self::Retrieval(RetrievalTask::Moderation(task)) => {
-                request!(Moderation of moderation, task)
-            }
-            Self::Audio(AudioTask::Speech(task)) => request!(Speech of speech, task),
-            Self::Audio(AudioTask::Transcription(task)) => {
-                OtherRequest::Transcription(transcription::Request {
-                    task,
-                    recording: files.next().expect("a transcription has a recording"),
-                    client,
-                    attempt,
-                    deadline_ms,
-                })
-            }
-        })
-    }
+/// Returns the request for adapters of a chat or of images, before its first attempt.
+pub(super) fn adapter_request(
+    task: Task,
+    attachments: &[Attachment],
+    client: Client,
+) -> AdapterRequest {
+    AdapterRequest::Task(Request {
+        task,
+        attachments: attachments.iter().map(Attachment::described).collect(),
+        client,
+        attempt: 0,
+        deadline_ms: 0,
+    })
 }
 
 impl ResolvedRequest {
+    /// Sets the length of the request's recording, and checks it against the limits of the model.
+    pub fn set_recording_length(&mut self, length: RecordingLength) -> Result<(), ApiError> {
+        let AdapterRequest::Other(request) = &self.request else {
+            return Err(ApiError::internal());
+        };
+        let rules = weir_kinds::kind(request);
+        let bounds = rules.bounds_of_recording(&self.model.terms(), length)?;
+        (self.size, self.output_limit) = (bounds.size, bounds.output_limit);
+        Ok(())
+    }
+
     /// Returns the limits of the model with the request's output limit.
     pub fn limits(&self) -> ModelLimits {
         ModelLimits {

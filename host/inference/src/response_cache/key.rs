@@ -2,23 +2,17 @@
 //!
 //! A key is a keyed hash, so that nobody who can read the cache learns, by trying, what clients asked.
 
-use serde_json::json;
-use weir_dialects::RetrievalTask;
+use weir_kinds::fields_with_effect;
 use weir_ledger::AccountId;
 use weir_plugins::Plugins;
-use weir_sandbox::adapter::bindings::adapter::Task;
-use weir_sandbox::adapter::bindings::chat::{ChatRequest, ExtraField};
-use weir_sandbox::adapter::bindings::embeddings::{EmbeddingRequest, Input};
-use weir_sandbox::adapter::bindings::rerank::RerankRequest;
+use weir_sandbox::adapter::AdapterRequest;
+use weir_sandbox::adapter::bindings::chat::ChatRequest;
 use weir_storage::sealing::{KeyRing, Purpose};
 
-use crate::resolve::{ResolvedRequest, ResolvedTask};
+use crate::resolve::ResolvedRequest;
 
 /// The version of keys and stored responses. Increase it when their meaning changes.
 const FORMAT: u32 = 1;
-
-/// Fields about the end user and the provider's caches, which change no response.
-const WITHOUT_EFFECT: [&str; 4] = ["metadata", "prompt_cache_key", "safety_identifier", "user"];
 
 /// The parts of a key outside of the request itself.
 pub(super) struct KeyScope<'a> {
@@ -40,7 +34,7 @@ pub(super) fn key(
     scope: &KeyScope<'_>,
     resolved: &ResolvedRequest,
 ) -> Option<[u8; 32]> {
-    let (task, headers) = (task(&resolved.task)?, &resolved.client.headers);
+    let (task, client) = (task(&resolved.request)?, resolved.request.client());
     let KeyScope {
         account,
         payer,
@@ -68,8 +62,8 @@ pub(super) fn key(
         &resolved.model.id,
         upstreams,
         resolved.is_ordered,
-        &resolved.client.dialect,
-        headers,
+        &client.dialect,
+        &client.headers,
         limit,
         droppable,
         dropped,
@@ -79,14 +73,10 @@ pub(super) fn key(
     Some(keys.tag(Purpose::CACHED_RESPONSE, &[&around, &task]))
 }
 
-fn task(task: &ResolvedTask) -> Option<Vec<u8>> {
-    match task {
-        ResolvedTask::Model(Task::Chat(chat)) => self::chat(chat),
-        ResolvedTask::Model(Task::Image(_))
-        | ResolvedTask::Retrieval(RetrievalTask::Moderation(_))
-        | ResolvedTask::Audio(_) => None,
-        ResolvedTask::Retrieval(RetrievalTask::Embeddings(task)) => embeddings(task),
-        ResolvedTask::Retrieval(RetrievalTask::Rerank(task)) => rerank(task),
+fn task(request: &AdapterRequest) -> Option<Vec<u8>> {
+    match request {
+        AdapterRequest::Task(_) => chat(request.chat()?),
+        AdapterRequest::Other(request) => weir_kinds::kind(request).cache_key(),
     }
 }
 
@@ -121,7 +111,7 @@ fn chat(chat: &ChatRequest) -> Option<Vec<u8>> {
         seed,
     );
     let tools = (tools, tool_choice, parallel_tool_calls);
-    let extra = with_effect(extra);
+    let extra = fields_with_effect(extra);
     serde_json::to_vec(&(
         "chat",
         messages,
@@ -134,43 +124,4 @@ fn chat(chat: &ChatRequest) -> Option<Vec<u8>> {
         extra,
     ))
     .ok()
-}
-
-fn embeddings(task: &EmbeddingRequest) -> Option<Vec<u8>> {
-    let EmbeddingRequest {
-        model: _,
-        inputs,
-        dimensions,
-        input_type,
-        base64,
-        extra,
-    } = task;
-    let inputs: Vec<_> = inputs
-        .iter()
-        .map(|input| match input {
-            Input::Text(text) => json!(text),
-            Input::Tokens(tokens) => json!(tokens),
-        })
-        .collect();
-    let extra = with_effect(extra);
-    serde_json::to_vec(&("embeddings", inputs, dimensions, input_type, base64, extra)).ok()
-}
-
-fn rerank(task: &RerankRequest) -> Option<Vec<u8>> {
-    let RerankRequest {
-        model: _,
-        query,
-        documents,
-        top_n,
-        extra,
-    } = task;
-    serde_json::to_vec(&("rerank", query, documents, top_n, with_effect(extra))).ok()
-}
-
-/// Returns the fields that may change a response, independent of their order in the body.
-fn with_effect(extra: &[ExtraField]) -> Vec<&ExtraField> {
-    let is_counted = |field: &&ExtraField| !WITHOUT_EFFECT.contains(&&*field.0);
-    let mut extra: Vec<_> = extra.iter().filter(is_counted).collect();
-    extra.sort();
-    extra
 }

@@ -27,6 +27,7 @@ use weir_ledger::price::Price;
 use weir_plugins::Plugins;
 use weir_request::context::{CacheStatus, RequestContext};
 use weir_request::metrics::response_cache::ResponseCacheMetrics;
+use weir_sandbox::adapter::AdapterRequest;
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, Event};
 use weir_storage::Cache;
@@ -38,7 +39,7 @@ use self::key::KeyScope;
 pub use self::recorder::ResponseRecorder;
 use self::settings::{ResponseCacheSettings, ResponseScope};
 use self::store::ResponseStore;
-use super::resolve::{ResolvedRequest, ResolvedTask};
+use super::resolve::ResolvedRequest;
 
 /// The temperature of a chat without one: the default of most providers.
 const DEFAULT_TEMPERATURE: f64 = 1.0;
@@ -196,15 +197,17 @@ impl ResponseCache {
 
 /// Whether the response to a request may be stored.
 fn is_storable(resolved: &ResolvedRequest, max_temperature: f64) -> bool {
-    match &resolved.task {
-        ResolvedTask::Retrieval(_) => true,
-        ResolvedTask::Model(Task::Image(_)) | ResolvedTask::Audio(_) => false,
-        ResolvedTask::Model(Task::Chat(chat)) => {
-            chat.temperature.unwrap_or(DEFAULT_TEMPERATURE) <= max_temperature
-                && !resolved.model.makes_images()
-                && resolved.attachments.is_empty()
-                && is_text(chat)
-        }
+    match &resolved.request {
+        AdapterRequest::Other(_) => true,
+        AdapterRequest::Task(request) => match &request.task {
+            Task::Image(_) => false,
+            Task::Chat(chat) => {
+                chat.temperature.unwrap_or(DEFAULT_TEMPERATURE) <= max_temperature
+                    && !resolved.model.makes_images()
+                    && resolved.attachments.is_empty()
+                    && is_text(chat)
+            }
+        },
     }
 }
 

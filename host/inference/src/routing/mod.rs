@@ -29,7 +29,6 @@ use weir_ledger::AccountId;
 use weir_ledger::price::PriceFactors;
 use weir_ledger::pricing;
 use weir_request::context::WANTED_ROUTE;
-use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_storage::Cache;
 use weir_storage::cache::CachedValue;
 use weir_storage::ids::{self, Hex};
@@ -37,7 +36,7 @@ use weir_upstream::breaker::{Breakers, UpstreamState};
 
 use self::performance::Performance;
 use super::reasoning;
-use super::resolve::{ResolvedRequest, ResolvedTask};
+use super::resolve::ResolvedRequest;
 
 /// The time for which weir remembers a conversation's provider: at most as long as providers cache prompts.
 const REMEMBERED: Duration = Duration::from_secs(3_600);
@@ -120,7 +119,7 @@ impl Routing {
             model,
             allowed,
             is_ordered,
-            task,
+            request,
             ..
         } = resolved;
         let candidates = &model.candidates;
@@ -170,8 +169,8 @@ impl Routing {
             let name = hashed(next);
             route.affinity = Some(Affinity { name, usual: None });
         }
-        if let ResolvedTask::Model(Task::Chat(request)) = task
-            && let Some(maker) = reasoning::latest_maker(request)
+        if let Some(chat) = request.chat()
+            && let Some(maker) = reasoning::latest_maker(chat)
         {
             route.prefer(|routed| routed.candidate.upstream().name == maker);
         }

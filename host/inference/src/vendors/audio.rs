@@ -4,21 +4,44 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use weir_dialects::openai_transcription::TranscriptionKind;
-use weir_dialects::{openai_speech, openai_transcription};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use weir_errors::ApiError;
 use weir_identity::Caller;
+use weir_kinds::transcription::TranscriptionKind;
+use weir_kinds::{speech, transcription};
 use weir_request::context::RequestContext;
 use weir_request::request::{FormBody, JsonBody};
+use weir_request::schema_names;
 use weir_request::schemas::parameters::Idempotency;
-use weir_request::schemas::vendors::{
-    Recording, SpeechRequest, SpeechStreamEvent, TranscriptAnswer, TranscriptStreamEvent,
-    TranscriptText, TranscriptionForm, TranslationForm,
-};
 
 use crate::InferenceParts;
 use crate::idempotency::IdempotencyHeader;
 use crate::routes::{CapacityCheck, take_turn};
+
+schema_names! {
+    /// A request in OpenAI's Speech.
+    SpeechRequest,
+    /// A stream in Speech.
+    SpeechStreamEvent,
+    /// A form for the words of a recording.
+    TranscriptionForm,
+    /// A form for the words of a recording in English.
+    TranslationForm,
+    /// The words of a recording.
+    TranscriptAnswer,
+    /// A stream in Transcriptions.
+    TranscriptStreamEvent,
+}
+
+/// The bytes of a recording.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[schema(value_type = String, format = Binary)]
+pub struct Recording(pub Vec<u8>);
+
+/// The words of a recording as text or subtitles.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct TranscriptText(pub String);
 
 /// `POST /v1/audio/speech`: speaks a text. The response is the bytes of a recording, as they arrive, or a stream of events.
 #[utoipa::path(
@@ -38,9 +61,10 @@ pub async fn create_speech(
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     let (customer, turn) = take_turn(&parts, caller).await?;
-    let call = openai_speech::read(&body.bytes)?;
+    let call = speech::read(&body.bytes)?;
     let key = key.with_body(&body.bytes);
-    crate::audio(&parts, (turn, body.room), customer, context, call, key).await
+    let held = (turn, body.room);
+    crate::serve(&parts, held, customer, context, call.into(), key, None).await
 }
 
 /// `POST /v1/audio/transcriptions`: writes down the words of a recording.
@@ -102,7 +126,8 @@ async fn transcribe(
         boundary,
         room,
     } = body;
-    let call = openai_transcription::read(bytes.clone(), &boundary, kind).await?;
+    let call = transcription::read(bytes.clone(), &boundary, kind).await?;
     let key = key.with_form(&bytes, &boundary);
-    crate::audio(parts, (turn, room), customer, context, call, key).await
+    let held = (turn, room);
+    crate::serve(parts, held, customer, context, call.into(), key, None).await
 }

@@ -4,19 +4,30 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use weir_dialects::openai_images::{ImageOperation, form, read};
 use weir_errors::ApiError;
 use weir_identity::Caller;
+use weir_kinds::images::{ImageOperation, form, read};
 use weir_request::context::RequestContext;
 use weir_request::request::{FormOrJsonBody, JsonBody};
+use weir_request::schema_names;
 use weir_request::schemas::parameters::Idempotency;
-use weir_request::schemas::vendors::{
-    ImageEditForm, ImageEditRequest, ImageRequest, ImageStreamEvent, ImagesAnswer,
-};
 
 use crate::InferenceParts;
 use crate::idempotency::IdempotencyHeader;
 use crate::routes::{CapacityCheck, take_turn};
+
+schema_names! {
+    /// A request in OpenAI's Images.
+    ImageRequest,
+    /// A request that edits images.
+    ImageEditRequest,
+    /// The same as a form.
+    ImageEditForm,
+    /// Generated images.
+    ImagesAnswer,
+    /// A stream in Images.
+    ImageStreamEvent,
+}
 
 /// `POST /v1/images/generations`: makes images from a prompt.
 #[utoipa::path(
@@ -38,7 +49,8 @@ pub async fn create_image(
     let (customer, turn) = take_turn(&parts, caller).await?;
     let call = read(&body.bytes, ImageOperation::Generation)?;
     let key = key.with_body(&body.bytes);
-    crate::images(&parts, (turn, body.room), customer, context, call, key).await
+    let held = (turn, body.room);
+    crate::serve(&parts, held, customer, context, call.into(), key, None).await
 }
 
 /// `POST /v1/images/edits`: makes images from other images, sent in a form or, in JSON, by URL.
@@ -69,5 +81,6 @@ pub async fn create_image_edit(
             (call, key.with_form(&body.bytes, boundary))
         }
     };
-    crate::images(&parts, (turn, body.room), customer, context, call, key).await
+    let held = (turn, body.room);
+    crate::serve(&parts, held, customer, context, call.into(), key, None).await
 }

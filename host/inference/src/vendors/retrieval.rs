@@ -4,20 +4,32 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use weir_dialects::{RetrievalCall, openai_embeddings, openai_moderation, rerank};
 use weir_errors::ApiError;
 use weir_identity::Caller;
+use weir_kinds::{KindCall, embeddings, moderation, rerank};
 use weir_request::context::RequestContext;
 use weir_request::request::JsonBody;
+use weir_request::schema_names;
 use weir_request::schemas::parameters::{CacheControl, Idempotency};
-use weir_request::schemas::vendors::{
-    EmbeddingList, EmbeddingRequest, ModerationAnswer, ModerationRequest, RankingAnswer,
-    RerankRequest,
-};
 
 use crate::InferenceParts;
 use crate::idempotency::IdempotencyHeader;
 use crate::routes::{CapacityCheck, take_turn};
+
+schema_names! {
+    /// A request in OpenAI's Embeddings.
+    EmbeddingRequest,
+    /// Vectors.
+    EmbeddingList,
+    /// A request in Cohere's Rerank.
+    RerankRequest,
+    /// Documents in the order of their relevance.
+    RankingAnswer,
+    /// A request in OpenAI's Moderations.
+    ModerationRequest,
+    /// Verdicts.
+    ModerationAnswer,
+}
 
 /// `POST /v1/embeddings`: makes a vector of each text, in the format of OpenAI's Embeddings.
 #[utoipa::path(
@@ -34,7 +46,7 @@ pub async fn create_embeddings(
     key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    retrieve(&parts, caller, context, key, body, openai_embeddings::read).await
+    retrieve(&parts, caller, context, key, body, embeddings::read).await
 }
 
 /// `POST /v1/rerank`: orders documents by their relevance to a query, in the format of Cohere's Rerank.
@@ -70,7 +82,7 @@ pub async fn create_moderation(
     key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    retrieve(&parts, caller, context, key, body, openai_moderation::read).await
+    retrieve(&parts, caller, context, key, body, moderation::read).await
 }
 
 async fn retrieve(
@@ -79,10 +91,11 @@ async fn retrieve(
     context: RequestContext,
     key: IdempotencyHeader,
     body: JsonBody,
-    read: impl Fn(&[u8]) -> Result<RetrievalCall, ApiError>,
+    read: impl Fn(&[u8]) -> Result<KindCall, ApiError>,
 ) -> Result<Response, ApiError> {
     let (customer, turn) = take_turn(parts, caller).await?;
     let call = read(&body.bytes)?;
     let key = key.with_body(&body.bytes);
-    crate::retrieve(parts, (turn, body.room), customer, context, call, key).await
+    let held = (turn, body.room);
+    crate::serve(parts, held, customer, context, call.into(), key, None).await
 }

@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use weir_dialects::{
-    Attachment, AudioCall, AudioTask, ChatCall, ImageCall, RetrievalCall, RetrievalTask,
-};
+use weir_dialects::{Attachment, ChatCall};
+use weir_kinds::images::ImageCall;
+use weir_kinds::{ContentPart, KindCall};
 use weir_sandbox::adapter::bindings::chat::{
     ChatRequest, Content, ExtraField, Image, Message, Part, ReasoningEffort, ResponseFormat, Role,
     Source, ToolChoice, ToolContent, ToolKind,
 };
-use weir_sandbox::adapter::bindings::embeddings::Input;
-use weir_sandbox::adapter::bindings::speech::Voice;
 
 use super::content::{LoggedMessage, LoggedPart, LoggedRequest, Room};
 
@@ -55,85 +53,32 @@ impl LoggedRequest {
         reading.finish()
     }
 
-    /// Reads a request for data about texts.
-    pub fn of_retrieval(call: &RetrievalCall) -> Self {
-        let kind = match &call.task {
-            RetrievalTask::Embeddings(_) => "embeddings",
-            RetrievalTask::Rerank(_) => "rerank",
-            RetrievalTask::Moderation(_) => "moderation",
-        };
-        let mut reading = Reading::new(kind, call.task.model(), &[]);
-        match &call.task {
-            RetrievalTask::Embeddings(task) => {
-                let mut parts = Vec::new();
-                for input in &task.inputs {
-                    match input {
-                        Input::Text(text) => parts.extend(reading.text_part(text)),
-                        Input::Tokens(tokens) => {
-                            let tokens = format!("{} tokens", tokens.len());
-                            parts.extend(reading.part("data", None, Some(&tokens)));
-                        }
-                    }
+    /// Reads a request of another kind.
+    pub fn of_kind(call: &KindCall) -> Self {
+        let request = &call.request;
+        let mut reading = Reading::new(request.kind().name(), request.model(), &call.attachments);
+        let contents = weir_kinds::kind(request).contents();
+        for message in &contents.messages {
+            let parts = message.iter().filter_map(|part| match part {
+                ContentPart::Text(text) => reading.text_part(text),
+                ContentPart::Document(text) => reading.part("file", None, Some(text)),
+                ContentPart::Data(what) => reading.part("data", None, Some(what)),
+                ContentPart::Recording(name) => {
+                    let recording = reading.file("audio", &Source::Attachment(0), None);
+                    recording.map(|part| LoggedPart {
+                        name: Some(reading.fit(name)),
+                        ..part
+                    })
                 }
-                reading.user(parts);
-                reading.text_parameter("dimensions", task.dimensions);
-                reading.text_parameter("input_type", task.input_type.as_ref());
-                reading.extra(&task.extra);
-            }
-            RetrievalTask::Rerank(task) => {
-                let parts: Vec<_> = reading.text_part(&task.query).into_iter().collect();
-                reading.user(parts);
-                let mut parts = Vec::new();
-                for document in &task.documents {
-                    parts.extend(reading.part("file", None, Some(document)));
-                }
-                reading.user(parts);
-                reading.text_parameter("top_n", task.top_n);
-                reading.extra(&task.extra);
-            }
-            RetrievalTask::Moderation(task) => {
-                let mut parts = Vec::new();
-                for input in &task.inputs {
-                    parts.extend(reading.text_part(input));
-                }
-                reading.user(parts);
-                reading.extra(&task.extra);
-            }
+            });
+            let parts = parts.collect();
+            reading.user(parts);
         }
+        for (name, value) in contents.settings {
+            reading.text_parameter(name, value);
+        }
+        reading.extra(contents.extra);
         reading.finish()
-    }
-
-    /// Reads a request about audio.
-    pub fn of_audio(call: &AudioCall) -> Self {
-        let attachments = call.recording.as_slice();
-        match &call.task {
-            AudioTask::Speech(task) => {
-                let mut reading = Reading::new("speech", &task.model, attachments);
-                let parts: Vec<_> = reading.text_part(&task.input).into_iter().collect();
-                reading.user(parts);
-                let (Voice::Name(voice) | Voice::Id(voice)) = &task.voice;
-                reading.text_parameter("voice", Some(voice));
-                reading.text_parameter("instructions", task.instructions.as_ref());
-                reading.text_parameter("format", Some(&task.format));
-                reading.text_parameter("speed", task.speed);
-                reading.extra(&task.extra);
-                reading.finish()
-            }
-            AudioTask::Transcription(task) => {
-                let mut reading = Reading::new("transcription", &task.model, attachments);
-                let recording = reading.file("audio", &Source::Attachment(0), None);
-                let recording = recording.map(|part| LoggedPart {
-                    name: Some(reading.fit(&task.file_name)),
-                    ..part
-                });
-                reading.user(recording.into_iter().collect());
-                reading.text_parameter("language", task.language.as_ref());
-                reading.text_parameter("prompt", task.prompt.as_ref());
-                reading.text_parameter("temperature", task.temperature);
-                reading.extra(&task.extra);
-                reading.finish()
-            }
-        }
     }
 }
 

@@ -3,28 +3,28 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::openapi::{RefOr, Schema};
-use utoipa::{PartialSchema, ToSchema};
+use utoipa::ToSchema;
 
 /// Declares types whose schemas the document adds by their names.
-macro_rules! named {
+#[macro_export]
+macro_rules! schema_names {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
         $(
             $(#[doc = $doc])*
             pub struct $name;
 
-            impl PartialSchema for $name {
-                fn schema() -> RefOr<Schema> {
-                    RefOr::T(Schema::default())
+            impl ::utoipa::PartialSchema for $name {
+                fn schema() -> ::utoipa::openapi::RefOr<::utoipa::openapi::Schema> {
+                    ::utoipa::openapi::RefOr::T(::utoipa::openapi::Schema::default())
                 }
             }
 
-            impl ToSchema for $name {}
+            impl ::utoipa::ToSchema for $name {}
         )*
     };
 }
 
-named! {
+schema_names! {
     /// A request in OpenAI's Chat Completions.
     ChatCompletionRequest,
     /// The same of a service, for the user who pays.
@@ -53,46 +53,12 @@ named! {
     MessagesAnswer,
     /// A stream in Messages.
     MessagesStreamEvent,
-    /// A request in OpenAI's Images.
-    ImageRequest,
-    /// A request that edits images.
-    ImageEditRequest,
-    /// The same as a form.
-    ImageEditForm,
-    /// Generated images.
-    ImagesAnswer,
-    /// A stream in Images.
-    ImageStreamEvent,
     /// A request in Google's Gemini API.
     GeminiRequest,
     /// A response in Google's format, or a count of tokens.
     GeminiResult,
     /// A stream in Google's format.
     GeminiStreamEvent,
-    /// A request in OpenAI's Embeddings.
-    EmbeddingRequest,
-    /// Vectors.
-    EmbeddingList,
-    /// A request in Cohere's Rerank.
-    RerankRequest,
-    /// Documents in the order of their relevance.
-    RankingAnswer,
-    /// A request in OpenAI's Moderations.
-    ModerationRequest,
-    /// Verdicts.
-    ModerationAnswer,
-    /// A request in OpenAI's Speech.
-    SpeechRequest,
-    /// A stream in Speech.
-    SpeechStreamEvent,
-    /// A form for the words of a recording.
-    TranscriptionForm,
-    /// A form for the words of a recording in English.
-    TranslationForm,
-    /// The words of a recording.
-    TranscriptAnswer,
-    /// A stream in Transcriptions.
-    TranscriptStreamEvent,
 }
 
 /// The tokens of a request's input.
@@ -283,12 +249,3 @@ pub struct McpError {
     #[schema(value_type = Object)]
     pub error: Value,
 }
-
-/// The bytes of a recording.
-#[derive(Serialize, Deserialize, ToSchema)]
-#[schema(value_type = String, format = Binary)]
-pub struct Recording(pub Vec<u8>);
-
-/// The words of a recording as text or subtitles.
-#[derive(Serialize, Deserialize, ToSchema)]
-pub struct TranscriptText(pub String);

@@ -17,8 +17,6 @@ mod generated {
     });
 }
 
-pub use generated::exports::weir::plugin::{
-    adapter, embeddings, moderation, rerank, speech, transcription,
-};
+pub use generated::exports::weir::plugin::*;
 
 pub use crate::vocabulary::{chat, log};

@@ -6,40 +6,16 @@ use serde_json::{Value, json};
 
 use super::bindings::adapter::{CredentialSlot, Description};
 use super::http_rules;
+use super::kinds::WorkKind;
 use crate::printable::printable;
 use crate::words::{MAX_WORD_BYTES, check_word, check_words, is_word};
 
-/// The capability to serve chat requests.
-pub const CHAT: &str = "chat";
-
-/// The capability to generate images.
-pub const IMAGES: &str = "images";
-
-/// The capability to make vectors of texts.
-pub const EMBEDDINGS: &str = "embeddings";
-
-/// The capability to order documents by relevance.
-pub const RERANK: &str = "rerank";
-
-/// The capability to find harmful content in texts.
-pub const MODERATION: &str = "moderation";
-
-/// The capability to speak a text.
-pub const SPEECH: &str = "speech";
-
-/// The capability to write down the words of a recording.
-pub const TRANSCRIPTION: &str = "transcription";
-
-/// The kinds of requests that an adapter can serve.
-const KINDS: [&str; 7] = [
-    CHAT,
-    IMAGES,
-    EMBEDDINGS,
-    RERANK,
-    MODERATION,
-    SPEECH,
-    TRANSCRIPTION,
-];
+impl Description {
+    /// Returns whether the adapter serves a kind of work.
+    pub fn serves(&self, kind: WorkKind) -> bool {
+        self.capabilities.iter().any(|named| named == kind.name())
+    }
+}
 
 /// Response headers that the host hides from every adapter.
 const HIDDEN: [HeaderName; 6] = [
@@ -76,11 +52,13 @@ pub(super) fn check(description: &Description) -> Result<(), String> {
     ] {
         check_words(field, list)?;
     }
+    let kinds = WorkKind::ALL.iter().map(|kind| kind.name());
+    let kinds: Vec<_> = kinds.collect();
     if !capabilities
         .iter()
-        .any(|named| KINDS.contains(&named.as_str()))
+        .any(|named| kinds.contains(&named.as_str()))
     {
-        let kinds = KINDS.join(", ");
+        let kinds = kinds.join(", ");
         return Err(format!("its capabilities include none of {kinds}"));
     }
     for name in request_headers {

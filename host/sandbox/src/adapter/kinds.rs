@@ -1,263 +1,300 @@
-//! The kinds of requests besides chats and images. Each has an optional interface of the contract, whose only function
-//! begins an exchange.
+//! The kinds of work, and the interfaces of those besides chats and images. Each of these has an optional interface of the
+//! contract, whose only function begins an exchange.
+//!
+//! To add a kind, add a row to the table below, with its interface in `wit/`.
 
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use wasmtime::component::InstancePre;
 
 use super::bindings::adapter::{Begun, Client, Description, Failure};
-use super::bindings::chat::Attachment;
+use super::bindings::chat::{Attachment, ExtraField};
 use super::bindings::{embeddings, moderation, rerank, speech, transcription};
 use super::call_error::{AdapterCallError, incapable};
-use super::description;
-use crate::exports::{Interface, exports};
+use crate::exports::Interface;
 use crate::guest::Guest;
 use crate::world::{Instance, World};
 
-exports! {
-    /// The function of the interface `embeddings`.
-    EmbeddingExports of "weir:plugin/embeddings@0.2.3" {
-        begin: BeginEmbeddings = "begin" (&'a embeddings::Request, &'a [u8]) -> (Result<Begun, Failure>,);
-    }
-}
+/// Declares the kinds with an interface of their own. The example is a request with this number of files that any component
+/// of the kind can process.
+macro_rules! kinds {
+    ($(
+        $(#[$about:meta])*
+        $kind:ident of $interface:ident, with $files:literal files: $example:expr;
+    )*) => {
+        mod interfaces {
+            $(
+                pub(super) mod $interface {
+                    use crate::adapter::bindings::adapter::{Begun, Failure};
+                    use crate::adapter::bindings::$interface::Request;
+                    use crate::exports::exports;
 
-exports! {
-    /// The function of the interface `rerank`.
-    RerankExports of "weir:plugin/rerank@0.2.3" {
-        begin: BeginRerank = "begin" (&'a rerank::Request, &'a [u8]) -> (Result<Begun, Failure>,);
-    }
-}
+                    exports! {
+                        /// The interface of the kind.
+                        pub(in crate::adapter::kinds) Exports of (concat!("weir:plugin/", stringify!($interface), "@0.2.3")) {
+                            begin: Begin = "begin" (&'a Request, &'a [u8]) -> (Result<Begun, Failure>,);
+                        }
+                    }
+                }
+            )*
+        }
 
-exports! {
-    /// The function of the interface `moderation`.
-    ModerationExports of "weir:plugin/moderation@0.2.3" {
-        begin: BeginModeration = "begin" (&'a moderation::Request, &'a [u8]) -> (Result<Begun, Failure>,);
-    }
-}
+        /// The kind of a model's requests.
+        ///
+        /// Its name is also the capability that an adapter needs for it.
+        #[derive(
+            Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+        )]
+        #[serde(rename_all = "lowercase")]
+        #[schema(as = ModelKind)]
+        pub enum WorkKind {
+            /// Chats, and images if the price is per image.
+            #[default]
+            Chat,
+            /// Images. In a catalog, their models are of the kind `chat`.
+            #[serde(skip)]
+            Images,
+            $(
+                $(#[$about])*
+                $kind,
+            )*
+        }
 
-exports! {
-    /// The function of the interface `speech`.
-    SpeechExports of "weir:plugin/speech@0.2.3" {
-        begin: BeginSpeech = "begin" (&'a speech::Request, &'a [u8]) -> (Result<Begun, Failure>,);
-    }
-}
+        impl WorkKind {
+            /// All kinds.
+            pub const ALL: &[Self] = &[Self::Chat, Self::Images, $(Self::$kind,)*];
 
-exports! {
-    /// The function of the interface `transcription`.
-    TranscriptionExports of "weir:plugin/transcription@0.2.3" {
-        begin: BeginTranscription = "begin" (&'a transcription::Request, &'a [u8]) -> (Result<Begun, Failure>,);
-    }
-}
+            /// Returns its name.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    Self::Chat => "chat",
+                    Self::Images => "images",
+                    $(Self::$kind => stringify!($interface),)*
+                }
+            }
+        }
 
-/// The optional functions of an adapter.
-#[derive(Clone, Copy)]
-pub(super) struct KindExports {
-    embeddings: Option<EmbeddingExports>,
-    rerank: Option<RerankExports>,
-    moderation: Option<ModerationExports>,
-    speech: Option<SpeechExports>,
-    transcription: Option<TranscriptionExports>,
-}
+        /// The files of the contract with the interfaces.
+        pub const CONTRACT: &[&str] = &[
+            $(include_str!(concat!("../../../../wit/", stringify!($interface), ".wit")),)*
+        ];
 
-/// A request of one of these kinds.
-#[derive(Debug, Clone, PartialEq)]
-pub enum OtherRequest {
-    /// Vectors of texts.
-    Embeddings(embeddings::Request),
-    /// An order of documents.
-    Rerank(rerank::Request),
-    /// Harmful content in texts.
-    Moderation(moderation::Request),
-    /// A spoken text.
-    Speech(speech::Request),
-    /// The words of a recording.
-    Transcription(transcription::Request),
-}
+        /// The optional functions of an adapter.
+        #[derive(Clone, Copy)]
+        pub(super) struct KindExports {
+            $($interface: Option<interfaces::$interface::Exports>,)*
+        }
 
-/// Evaluates an expression of a request of any kind.
-macro_rules! of_any {
-    ($self:expr, $request:ident => $value:expr) => {
-        match $self {
-            OtherRequest::Embeddings($request) => $value,
-            OtherRequest::Rerank($request) => $value,
-            OtherRequest::Moderation($request) => $value,
-            OtherRequest::Speech($request) => $value,
-            OtherRequest::Transcription($request) => $value,
+        /// A request of one of these kinds.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum OtherRequest {
+            $(
+                $(#[$about])*
+                $kind($interface::Request),
+            )*
+        }
+
+        impl KindExports {
+            /// Finds the interfaces that a component exports, and checks their types.
+            pub(super) fn find(component: &InstancePre<Guest<()>>) -> wasmtime::Result<Self> {
+                let has = |interface| Interface::is_exported(component, interface);
+                Ok(Self {
+                    $($interface: match has(concat!("weir:plugin/", stringify!($interface))) {
+                        true => Some(interfaces::$interface::Exports::find(component)?),
+                        false => None,
+                    },)*
+                })
+            }
+
+            fn has(&self, kind: WorkKind) -> bool {
+                match kind {
+                    WorkKind::Chat | WorkKind::Images => true,
+                    $(WorkKind::$kind => self.$interface.is_some(),)*
+                }
+            }
+
+            /// Begins an exchange in an instance of the component.
+            pub(super) async fn begin<W: World<Host = ()>>(
+                self,
+                instance: &mut Instance<W>,
+                request: &OtherRequest,
+                bytes: usize,
+                configuration: &[u8],
+            ) -> Result<(Result<Begun, Failure>,), AdapterCallError> {
+                let kind = request.kind().name();
+                match request {
+                    $(OtherRequest::$kind(request) => {
+                        let export = self.$interface.ok_or_else(|| incapable(kind))?;
+                        let parameters = (request, configuration);
+                        let called = instance.call_with(bytes, |_| export.begin, parameters);
+                        Ok(called.await?)
+                    })*
+                }
+            }
+        }
+
+        impl OtherRequest {
+            /// Returns its kind.
+            pub fn kind(&self) -> WorkKind {
+                match self {
+                    $(Self::$kind(_) => WorkKind::$kind,)*
+                }
+            }
+
+            /// Returns the example of each kind, with the number of its files.
+            pub fn examples() -> Vec<(Self, u32)> {
+                vec![$((Self::$kind($example), $files),)*]
+            }
+
+            /// Returns its sender.
+            pub fn client(&self) -> &Client {
+                match self {
+                    $(Self::$kind(request) => &request.client,)*
+                }
+            }
+
+            /// Returns its sender, to change it.
+            pub fn client_mut(&mut self) -> &mut Client {
+                match self {
+                    $(Self::$kind(request) => &mut request.client,)*
+                }
+            }
+
+            /// Returns the name of its model.
+            pub fn model(&self) -> &str {
+                match self {
+                    $(Self::$kind(request) => &request.task.model,)*
+                }
+            }
+
+            /// Returns the name of its model, to change it.
+            pub fn model_mut(&mut self) -> &mut String {
+                match self {
+                    $(Self::$kind(request) => &mut request.task.model,)*
+                }
+            }
+
+            /// Returns its fields beyond the vocabulary.
+            pub fn extra(&self) -> &[ExtraField] {
+                match self {
+                    $(Self::$kind(request) => &request.task.extra,)*
+                }
+            }
+
+            pub(super) fn begin_attempt(&mut self, number: u32, deadline_ms: u64) {
+                match self {
+                    $(Self::$kind(request) => {
+                        (request.attempt, request.deadline_ms) = (number, deadline_ms);
+                    })*
+                }
+            }
         }
     };
 }
 
-impl KindExports {
-    /// Finds the interfaces that a component exports, and checks their types.
-    pub(super) fn find(component: &InstancePre<Guest<()>>) -> wasmtime::Result<Self> {
-        let has = |interface| Interface::is_exported(component, interface);
-        let embeddings = has("weir:plugin/embeddings").then(|| EmbeddingExports::find(component));
-        let rerank = has("weir:plugin/rerank").then(|| RerankExports::find(component));
-        let moderation = has("weir:plugin/moderation").then(|| ModerationExports::find(component));
-        let speech = has("weir:plugin/speech").then(|| SpeechExports::find(component));
-        let transcription =
-            has("weir:plugin/transcription").then(|| TranscriptionExports::find(component));
-        Ok(Self {
-            embeddings: embeddings.transpose()?,
-            rerank: rerank.transpose()?,
-            moderation: moderation.transpose()?,
-            speech: speech.transpose()?,
-            transcription: transcription.transpose()?,
-        })
-    }
+kinds! {
+    /// Vectors of texts.
+    Embeddings of embeddings, with 0 files: embeddings::Request {
+        task: embeddings::EmbeddingRequest {
+            model: MODEL.into(),
+            inputs: vec![embeddings::Input::Text(TEXT.into())],
+            dimensions: None,
+            input_type: None,
+            base64: false,
+            extra: Vec::new(),
+        },
+        client: stock_client(),
+        attempt: 1,
+        deadline_ms: DEADLINE_MS,
+    };
+    /// An order of documents.
+    Rerank of rerank, with 0 files: rerank::Request {
+        task: rerank::RerankRequest {
+            model: MODEL.into(),
+            query: TEXT.into(),
+            documents: vec![TEXT.into()],
+            top_n: None,
+            extra: Vec::new(),
+        },
+        client: stock_client(),
+        attempt: 1,
+        deadline_ms: DEADLINE_MS,
+    };
+    /// Harmful content in texts.
+    Moderation of moderation, with 0 files: moderation::Request {
+        task: moderation::ModerationRequest {
+            model: MODEL.into(),
+            inputs: vec![TEXT.into()],
+            extra: Vec::new(),
+        },
+        client: stock_client(),
+        attempt: 1,
+        deadline_ms: DEADLINE_MS,
+    };
+    /// A spoken text.
+    Speech of speech, with 0 files: speech::Request {
+        task: speech::SpeechRequest {
+            model: MODEL.into(),
+            input: TEXT.into(),
+            voice: speech::Voice::Name("alloy".into()),
+            instructions: None,
+            format: "wav".into(),
+            speed: None,
+            extra: Vec::new(),
+        },
+        client: stock_client(),
+        attempt: 1,
+        deadline_ms: DEADLINE_MS,
+    };
+    /// The words of a recording.
+    Transcription of transcription, with 1 files: transcription::Request {
+        task: transcription::TranscriptionRequest {
+            model: MODEL.into(),
+            file_name: "self-test.wav".into(),
+            translate: false,
+            language: None,
+            prompt: None,
+            temperature: None,
+            form: transcription::TranscriptForm::Text,
+            timings: Vec::new(),
+            extra: Vec::new(),
+            stream: false,
+        },
+        recording: Attachment {
+            media_type: "audio/wav".into(),
+            size_bytes: 1_000,
+        },
+        client: stock_client(),
+        attempt: 1,
+        deadline_ms: DEADLINE_MS,
+    };
+}
 
+/// The values of examples.
+const MODEL: &str = "self-test";
+const TEXT: &str = "Hello";
+const DEADLINE_MS: u64 = 60_000;
+
+impl KindExports {
     /// Checks that a component exports the interface of each kind that it claims to serve.
     pub(super) fn check(&self, description: &Description) -> Result<(), String> {
-        for (kind, is_exported) in [
-            (description::EMBEDDINGS, self.embeddings.is_some()),
-            (description::RERANK, self.rerank.is_some()),
-            (description::MODERATION, self.moderation.is_some()),
-            (description::SPEECH, self.speech.is_some()),
-            (description::TRANSCRIPTION, self.transcription.is_some()),
-        ] {
-            if !is_exported && description.capabilities.iter().any(|named| named == kind) {
+        let claims = |kind: &str| description.capabilities.iter().any(|named| named == kind);
+        for kind in WorkKind::ALL {
+            let name = kind.name();
+            if !self.has(*kind) && claims(name) {
                 return Err(format!(
-                    "its capabilities include {kind}, but it does not export weir:plugin/{kind}"
+                    "its capabilities include {name}, but it does not export weir:plugin/{name}"
                 ));
             }
         }
         Ok(())
-    }
-
-    /// Begins an exchange in an instance of the component.
-    pub(super) async fn begin<W: World<Host = ()>>(
-        self,
-        instance: &mut Instance<W>,
-        request: &OtherRequest,
-        bytes: usize,
-        configuration: &[u8],
-    ) -> Result<(Result<Begun, Failure>,), AdapterCallError> {
-        macro_rules! begin {
-            ($export:expr, $request:expr) => {{
-                let export = $export.ok_or_else(|| incapable(request.kind()))?;
-                let parameters = ($request, configuration);
-                let called = instance.call_with(bytes, |_| export.begin, parameters);
-                Ok(called.await?)
-            }};
-        }
-        match request {
-            OtherRequest::Embeddings(request) => begin!(self.embeddings, request),
-            OtherRequest::Rerank(request) => begin!(self.rerank, request),
-            OtherRequest::Moderation(request) => begin!(self.moderation, request),
-            OtherRequest::Speech(request) => begin!(self.speech, request),
-            OtherRequest::Transcription(request) => begin!(self.transcription, request),
-        }
-    }
-}
-
-impl OtherRequest {
-    /// The capability that an adapter needs for it.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Embeddings(_) => description::EMBEDDINGS,
-            Self::Rerank(_) => description::RERANK,
-            Self::Moderation(_) => description::MODERATION,
-            Self::Speech(_) => description::SPEECH,
-            Self::Transcription(_) => description::TRANSCRIPTION,
-        }
-    }
-
-    /// Returns a request of each kind that any component of this kind can process.
-    pub fn examples() -> [Self; 5] {
-        let (attempt, deadline_ms) = (1, 60_000);
-        let model = || "self-test".to_owned();
-        let text = || "Hello".to_owned();
-        [
-            Self::Embeddings(embeddings::Request {
-                task: embeddings::EmbeddingRequest {
-                    model: model(),
-                    inputs: vec![embeddings::Input::Text(text())],
-                    dimensions: None,
-                    input_type: None,
-                    base64: false,
-                    extra: Vec::new(),
-                },
-                client: stock_client(),
-                attempt,
-                deadline_ms,
-            }),
-            Self::Rerank(rerank::Request {
-                task: rerank::RerankRequest {
-                    model: model(),
-                    query: text(),
-                    documents: vec![text()],
-                    top_n: None,
-                    extra: Vec::new(),
-                },
-                client: stock_client(),
-                attempt,
-                deadline_ms,
-            }),
-            Self::Moderation(moderation::Request {
-                task: moderation::ModerationRequest {
-                    model: model(),
-                    inputs: vec![text()],
-                    extra: Vec::new(),
-                },
-                client: stock_client(),
-                attempt,
-                deadline_ms,
-            }),
-            Self::Speech(speech::Request {
-                task: speech::SpeechRequest {
-                    model: model(),
-                    input: text(),
-                    voice: speech::Voice::Name("alloy".into()),
-                    instructions: None,
-                    format: "wav".into(),
-                    speed: None,
-                    extra: Vec::new(),
-                },
-                client: stock_client(),
-                attempt,
-                deadline_ms,
-            }),
-            Self::Transcription(transcription::Request {
-                task: transcription::TranscriptionRequest {
-                    model: model(),
-                    file_name: "self-test.wav".into(),
-                    translate: false,
-                    language: None,
-                    prompt: None,
-                    temperature: None,
-                    form: transcription::TranscriptForm::Text,
-                    timings: Vec::new(),
-                    extra: Vec::new(),
-                    stream: false,
-                },
-                recording: Attachment {
-                    media_type: "audio/wav".into(),
-                    size_bytes: 1_000,
-                },
-                client: stock_client(),
-                attempt,
-                deadline_ms,
-            }),
-        ]
-    }
-
-    pub(super) fn client(&self) -> &Client {
-        of_any!(self, request => &request.client)
-    }
-
-    pub(super) fn model_mut(&mut self) -> &mut String {
-        of_any!(self, request => &mut request.task.model)
-    }
-
-    pub(super) fn begin_attempt(&mut self, number: u32, deadline_ms: u64) {
-        of_any!(self, request => {
-            (request.attempt, request.deadline_ms) = (number, deadline_ms);
-        });
     }
 }
 
 /// Returns a client that no request needs.
 pub(super) fn stock_client() -> Client {
     Client {
-        dialect: "self-test".into(),
+        dialect: MODEL.into(),
         headers: Vec::new(),
         end_user: None,
     }

@@ -24,8 +24,8 @@ use self::bindings::adapter::{
 };
 use self::bindings::chat;
 pub use self::call_error::AdapterCallError;
-pub use self::kinds::OtherRequest;
 use self::kinds::{KindExports, stock_client};
+pub use self::kinds::{OtherRequest, WorkKind};
 use crate::configuration::{self, ConfigureError};
 use crate::exports::exports;
 use crate::guest::{Guest, GuestError};
@@ -35,7 +35,7 @@ use crate::world::{Instance, LoadedCode, Program, World};
 
 exports! {
     /// The functions of an adapter.
-    AdapterExports of "weir:plugin/adapter@0.2.3" {
+    pub AdapterExports of "weir:plugin/adapter@0.2.3" {
         describe: Describe = "describe" () -> (Description,);
         configure: Configure = "configure" (&'a [Setting]) -> (Result<Vec<u8>, RefusedSetting>,);
         begin: Begin = "[static]exchange.begin" (&'a Request, &'a [u8]) -> (Result<Begun, Failure>,);
@@ -138,6 +138,39 @@ impl AdapterRequest {
         }
     }
 
+    /// The kind of the request.
+    pub fn kind(&self) -> WorkKind {
+        match self {
+            Self::Task(request) => match request.task {
+                Task::Chat(_) => WorkKind::Chat,
+                Task::Image(_) => WorkKind::Images,
+            },
+            Self::Other(request) => request.kind(),
+        }
+    }
+
+    /// The chat, if it is one.
+    pub fn chat(&self) -> Option<&chat::ChatRequest> {
+        match self {
+            Self::Task(Request {
+                task: Task::Chat(chat),
+                ..
+            }) => Some(chat),
+            _ => None,
+        }
+    }
+
+    /// The chat, to change it.
+    pub fn chat_mut(&mut self) -> Option<&mut chat::ChatRequest> {
+        match self {
+            Self::Task(Request {
+                task: Task::Chat(chat),
+                ..
+            }) => Some(chat),
+            _ => None,
+        }
+    }
+
     /// The sender of the request.
     pub fn client(&self) -> &bindings::adapter::Client {
         match self {
@@ -182,10 +215,9 @@ impl LoadedAdapter {
         self.program.code()
     }
 
-    /// Returns whether it has a capability, e.g. [`description::CHAT`].
-    pub fn is_capable_of(&self, capability: &str) -> bool {
-        let capabilities = &self.description.capabilities;
-        capabilities.iter().any(|named| named == capability)
+    /// Returns whether it serves a kind of work.
+    pub fn serves(&self, kind: WorkKind) -> bool {
+        self.description.serves(kind)
     }
 
     /// Lets the adapter parse a provider's options, once; each exchange with that provider receives the result.
@@ -205,12 +237,14 @@ impl LoadedAdapter {
     /// Translates a stock request: a component that fails it would fail every request.
     async fn test_itself(&self) -> Result<(), String> {
         let mut stock = Vec::new();
-        if self.is_capable_of(description::CHAT) {
-            stock.push(AdapterRequest::Task(stock_request()));
+        if self.serves(WorkKind::Chat) {
+            stock.push((AdapterRequest::Task(stock_request()), 0));
         }
-        let kinds = OtherRequest::examples().into_iter();
-        let kinds = kinds.filter(|request| self.is_capable_of(request.kind()));
-        stock.extend(kinds.map(AdapterRequest::Other));
+        for (request, files) in OtherRequest::examples() {
+            if self.serves(request.kind()) {
+                stock.push((AdapterRequest::Other(request), files));
+            }
+        }
         if stock.is_empty() {
             return Ok(());
         }
@@ -220,8 +254,8 @@ impl LoadedAdapter {
             Err(ConfigureError::Refused { .. }) => return Ok(()),
             Err(error) => return Err(error.to_string()),
         };
-        for request in &stock {
-            self.test_with(request, &configuration).await?;
+        for (request, files) in &stock {
+            self.test_with(request, *files, &configuration).await?;
         }
         Ok(())
     }
@@ -229,12 +263,9 @@ impl LoadedAdapter {
     async fn test_with(
         &self,
         request: &AdapterRequest,
+        files: u32,
         configuration: &[u8],
     ) -> Result<(), String> {
-        let attachments = match request {
-            AdapterRequest::Other(OtherRequest::Transcription(_)) => 1,
-            _ => 0,
-        };
         let begun = GuestExchange::begin(self, request, 0, configuration).await;
         let step = match begun {
             Ok(begun) => begun.step,
@@ -248,7 +279,7 @@ impl LoadedAdapter {
             Step::Send(request) => {
                 let is_there = |part: &BodyPart| match part {
                     BodyPart::Bytes(_) => true,
-                    BodyPart::Attached(index) => *index < attachments,
+                    BodyPart::Attached(index) => *index < files,
                     _ => false,
                 };
                 if !request.body.iter().all(is_there) {

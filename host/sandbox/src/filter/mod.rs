@@ -30,7 +30,7 @@ use crate::world::{Instance, LoadedCode, Program, World};
 
 exports! {
     /// The functions of a filter.
-    FilterExports of "weir:plugin/filter@0.2.3" {
+    pub FilterExports of "weir:plugin/filter@0.2.3" {
         describe: Describe = "describe" () -> (Description,);
         configure: Configure = "configure" (&'a [Setting]) -> (Result<Vec<u8>, RefusedSetting>,);
         screen: Screen = "screen" (&'a Request, &'a [u8]) -> (Result<Verdict, Refusal>,);
@@ -41,7 +41,7 @@ exports! {
 
 exports! {
     /// The functions of the optional interface.
-    StepExports of "weir:plugin/filter-steps@0.2.3" {
+    pub StepExports of "weir:plugin/filter-steps@0.2.3" {
         begin: Begin = "[static]screening.begin" (&'a Request, &'a Context, &'a [u8]) -> (Result<Begun, Refusal>,);
         replied: Replied = "[method]screening.replied" (ResourceAny, &'a [u8]) -> (Result<Step, Refusal>,);
     }
@@ -49,7 +49,7 @@ exports! {
 
 exports! {
     /// The function of the optional interface about the walk over a request.
-    WalkExports of "weir:plugin/filter-walk@0.2.3" {
+    pub WalkExports of "weir:plugin/filter-walk@0.2.3" {
         version: WalkVersion = "version" () -> (u32,);
     }
 }

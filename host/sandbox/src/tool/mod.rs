@@ -49,7 +49,7 @@ impl Outbound for NoOutbound {
 
 exports! {
     /// The functions of a tool.
-    ToolExports of "weir:plugin/tool@0.2.3" {
+    pub ToolExports of "weir:plugin/tool@0.2.3" {
         describe: Describe = "describe" () -> (Description,);
         call: Call = "call" (&'a str, &'a CallContext) -> (Result<String, Failure>,);
     }

@@ -107,7 +107,16 @@ pub async fn create_agent_completion(
         plan,
         models,
     };
-    weir_inference::chat(inference, held, customer, context, call, key, publisher).await
+    weir_inference::serve(
+        inference,
+        held,
+        customer,
+        context,
+        call.into(),
+        key,
+        publisher,
+    )
+    .await
 }
 
 /// Takes the payer and the task out of a service's request. The dialect does not know these fields.

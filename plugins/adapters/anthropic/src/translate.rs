@@ -21,16 +21,16 @@
 //! **Invariant:** a field that changes the question or its cost is never dropped, but refused by name. Any other
 //! omitted field is named as ignored.
 //!
-//! To send a new field to the upstream, edit `request`; to read a new field, `answer`; to classify another error,
-//! `refusal`; to add an option, `options`.
+//! To send a new field to the upstream, edit `request`; to read a new field, `response`; to classify another error,
+//! `errors`; to add an option, `options`.
 
-mod answer;
+mod errors;
 mod options;
-mod refusal;
 mod request;
+mod response;
 
-use answer::Answer;
 use options::Options;
+use response::ChatResponse;
 use weir_sdk::adapter::{
     CredentialSlot, Description, Failure, HttpRequest, RefusedSetting, Request, Setting,
     StartedExchange, Step, Task,
@@ -41,17 +41,15 @@ use weir_sdk::response::{ProviderApi, ResponseReader};
 /// The name of this dialect, here and in clients that speak it.
 const DIALECT: &str = "anthropic-messages";
 
-/// The request path.
 const MESSAGES_PATH: &str = "/messages";
 
 /// Prefixes of the paths on other platforms; the model and the method follow.
 const VERTEX_PATH: &str = "/models/";
 const BEDROCK_PATH: &str = "/model/";
 
-/// One message.
-pub type Anthropic = ResponseReader<Answer>;
+pub type Anthropic = ResponseReader<ChatResponse>;
 
-impl ProviderApi for Answer {
+impl ProviderApi for ChatResponse {
     fn describe() -> Description {
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
         Description {
@@ -79,22 +77,22 @@ impl ProviderApi for Answer {
             return Err(Failure::unsupported("image requests"));
         };
         let options = Options::from_bytes(configuration)?;
-        let written = request::write(chat, &request, &options)?;
+        let upstream_request = request::write(chat, &request, &options)?;
         Ok(StartedExchange {
             exchange: ResponseReader::new(
                 chat.stream,
-                Answer::new(
+                ChatResponse::new(
                     weir_sdk::custom::names(chat),
                     request.client.dialect == DIALECT,
                 ),
             ),
             step: Step::Send(HttpRequest {
                 method: "POST".to_owned(),
-                path: written.path,
-                headers: written.headers,
-                body: written.body,
+                path: upstream_request.path,
+                headers: upstream_request.headers,
+                body: upstream_request.body,
             }),
-            ignored: written.ignored,
+            ignored: upstream_request.ignored,
         })
     }
 }

@@ -19,15 +19,15 @@
 //! **Invariant:** a field that changes the question or its cost is never dropped, but refused by name. Any other
 //! omitted field is named as ignored.
 //!
-//! To send a new field to the upstream, edit `request`; to read a new field, `answer`; to add an option, `options`. Errors are in
+//! To send a new field to the upstream, edit `request`; to read a new field, `response`; to add an option, `options`. Errors are in
 //! the SDK's `aws`.
 
-mod answer;
 mod options;
 mod request;
+mod response;
 
-use answer::Answer;
 use options::Options;
+use response::ChatResponse;
 use weir_sdk::adapter::{
     CredentialSlot, Description, Failure, HttpRequest, RefusedSetting, Request, Setting,
     StartedExchange, Step, Task,
@@ -36,16 +36,14 @@ use weir_sdk::aws;
 use weir_sdk::path::encode_segment;
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
-/// The name of this dialect.
 const DIALECT: &str = "bedrock-converse";
 
 /// Prefix of each path; the model and the operation follow.
 const PATH: &str = "/model/";
 
-/// One response.
-pub type Bedrock = ResponseReader<Answer>;
+pub type Bedrock = ResponseReader<ChatResponse>;
 
-impl ProviderApi for Answer {
+impl ProviderApi for ChatResponse {
     fn describe() -> Description {
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
         Description {
@@ -70,16 +68,19 @@ impl ProviderApi for Answer {
             return Err(Failure::unsupported("image requests"));
         };
         let options = Options::from_bytes(configuration)?;
-        let written = request::write(chat, &request, &options)?;
+        let upstream_request = request::write(chat, &request, &options)?;
         let operation = match chat.stream {
             true => "converse-stream",
             false => "converse",
         };
         let path = format!("{PATH}{}/{operation}", encode_segment(&chat.model));
         Ok(StartedExchange {
-            exchange: ResponseReader::new(chat.stream, Answer::new(weir_sdk::custom::names(chat))),
-            step: Step::Send(HttpRequest::post_json(path, written.body)),
-            ignored: written.ignored,
+            exchange: ResponseReader::new(
+                chat.stream,
+                ChatResponse::new(weir_sdk::custom::names(chat)),
+            ),
+            step: Step::Send(HttpRequest::post_json(path, upstream_request.body)),
+            ignored: upstream_request.ignored,
         })
     }
 }

@@ -11,8 +11,7 @@ use weir_sdk::chat::{Block, FinishReason, Media, MediaBytes, Usage};
 use weir_sdk::media::json_media;
 use weir_sdk::wire::{leave_out_fields, refuse};
 
-/// The id of the recording.
-const RECORDING: u32 = 0;
+const RECORDING_ID: u32 = 0;
 
 /// The most bytes of a piece.
 const PIECE_BYTES: usize = 16 << 10;
@@ -59,7 +58,7 @@ pub(crate) fn speak(task: &SpeechRequest) -> Result<(Step, Vec<String>), Failure
         .chunks(PIECE_BYTES)
         .map(|piece| {
             Event::MediaBytes(MediaBytes {
-                id: RECORDING,
+                id: RECORDING_ID,
                 data: piece.to_vec(),
             })
         })
@@ -67,7 +66,7 @@ pub(crate) fn speak(task: &SpeechRequest) -> Result<(Step, Vec<String>), Failure
     events.push(Event::Media(Media {
         media_type: media_type.to_owned(),
         data: Vec::new(),
-        bytes_before: Some(RECORDING),
+        bytes_before: Some(RECORDING_ID),
         url: None,
         revised_prompt: None,
         is_preview: false,
@@ -87,13 +86,13 @@ pub(crate) fn transcribe(request: &TranscriptRequest) -> Result<(Step, Vec<Strin
         "This is the demo's transcript of {}: {} bytes of {}.",
         task.file_name, recording.size_bytes, recording.media_type
     );
-    let said = match task.form {
+    let transcript = match task.form {
         TranscriptForm::Text | TranscriptForm::Timed => text.clone(),
         TranscriptForm::Srt => format!("1\n00:00:00,000 --> 00:00:01,000\n{text}\n"),
         TranscriptForm::Vtt => format!("WEBVTT\n\n00:00.000 --> 00:01.000\n{text}\n"),
     };
     let (mut blocks, mut events) = (Blocks::default(), Vec::new());
-    for piece in said.split_inclusive(' ') {
+    for piece in transcript.split_inclusive(' ') {
         blocks.say(Block::Text, piece.to_owned(), &mut events);
     }
     blocks.end_run(&mut events);
@@ -112,7 +111,7 @@ pub(crate) fn transcribe(request: &TranscriptRequest) -> Result<(Step, Vec<Strin
         events.push(json_media(timings.to_string().into_bytes()));
     }
     let prompt = task.prompt.as_ref().map_or(0, String::len);
-    events.push(usage(prompt / 4 + 1, said.len() / 4 + 1));
+    events.push(usage(prompt / 4 + 1, transcript.len() / 4 + 1));
     events.push(Event::Finish(FinishReason::Stop));
     Ok((Step::Emit(events), ignored))
 }

@@ -34,7 +34,7 @@ pub(crate) fn answer(image: &ImageRequest) -> Result<(Step, Vec<String>), Failur
         })
         .collect();
     let image_tokens = IMAGE_TOKENS * image.inputs.len() as u64;
-    let given = image_tokens > 0;
+    let has_inputs = image_tokens > 0;
     events.push(Event::Usage(Usage {
         input_tokens: Some(image.prompt.len().div_ceil(4) as u64 + image_tokens),
         cache_read_tokens: None,
@@ -43,7 +43,7 @@ pub(crate) fn answer(image: &ImageRequest) -> Result<(Step, Vec<String>), Failur
         output_tokens: Some(IMAGE_TOKENS * u64::from(image.count)),
         reasoning_tokens: None,
         images: Some(image.count),
-        other: Vec::from_iter(given.then(|| NamedCount {
+        other: Vec::from_iter(has_inputs.then(|| NamedCount {
             name: "image-input-tokens".to_owned(),
             count: image_tokens,
         })),

@@ -21,7 +21,7 @@ const MAX_DIMENSIONS: u32 = 4_096;
 const TOKEN_BYTES: usize = 4;
 
 #[derive(Serialize)]
-struct Ranked {
+struct RankedDocument {
     index: usize,
     relevance_score: f64,
 }
@@ -60,15 +60,18 @@ pub(crate) fn embed(task: &EmbeddingRequest) -> Result<(Step, Vec<String>), Fail
 /// Returns the complete response, and the names of omitted fields.
 pub(crate) fn rank(task: &RerankRequest) -> Result<(Step, Vec<String>), Failure> {
     let ignored = leave_out_fields(&task.extra)?;
-    let wanted: Vec<_> = words(&task.query).collect();
+    let query_words: Vec<_> = words(&task.query).collect();
     let score = |document: &String| {
-        let found: Vec<_> = words(document).collect();
-        let shared = wanted.iter().filter(|word| found.contains(word)).count();
-        shared as f64 / wanted.len().max(1) as f64
+        let document_words: Vec<_> = words(document).collect();
+        let shared = query_words
+            .iter()
+            .filter(|word| document_words.contains(word))
+            .count();
+        shared as f64 / query_words.len().max(1) as f64
     };
     let documents = task.documents.iter().enumerate();
     let mut ranking: Vec<_> = documents
-        .map(|(index, document)| Ranked {
+        .map(|(index, document)| RankedDocument {
             index,
             relevance_score: score(document),
         })
@@ -111,7 +114,6 @@ pub(crate) fn judge(task: &ModerationRequest) -> Result<(Step, Vec<String>), Fai
     Ok((Step::Emit(events), ignored))
 }
 
-/// Returns a vector as JSON.
 fn vector(words: impl Iterator<Item = u64>, dimensions: u32) -> Vec<u8> {
     let mut vector = vec![0_f32; dimensions as usize];
     for word in words {

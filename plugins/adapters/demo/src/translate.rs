@@ -21,7 +21,6 @@ use weir_sdk::fields::is_advisory;
 
 use crate::{agent, audio, image, retrieval};
 
-/// The response to `/help`.
 pub const HELP: &str = "\
 I am weir's demo model. I repeat what you say, and I know these commands:
 /help - this list
@@ -61,7 +60,6 @@ const MAX_TEXT_STEPS: usize = 28;
 /// Minimum words of a step if the client streams and did not request slowness.
 const MIN_STEP_WORDS: usize = 8;
 
-/// A planned response.
 #[derive(Debug)]
 pub struct Demo {
     plan: VecDeque<Result<Step, Failure>>,
@@ -244,7 +242,6 @@ struct Reply {
     source: Option<&'static str>,
     opaque: Option<Opaque>,
     is_refusal: bool,
-    /// Calls with their arguments.
     calls: Vec<(ToolCallStart, String)>,
     finish: FinishReason,
     /// Milliseconds between words.
@@ -269,7 +266,6 @@ impl Reply {
         }
     }
 
-    /// Chooses the response.
     fn to(chat: &ChatRequest) -> Result<Self, Failure> {
         let mut reply = match tool_results(chat) {
             Some(results) => Self::text(format!("The tool said: {results}")),
@@ -295,11 +291,11 @@ impl Reply {
         let Some(message) = last_user_message(chat) else {
             return Ok(Self::text("You said nothing. Try /help."));
         };
-        let said = texts(message).collect::<Vec<_>>().join("\n");
-        let said = said.trim();
-        let (command, rest) = match said.split_once(char::is_whitespace) {
+        let prompt = texts(message).collect::<Vec<_>>().join("\n");
+        let prompt = prompt.trim();
+        let (command, rest) = match prompt.split_once(char::is_whitespace) {
             Some((command, rest)) => (command, rest.trim()),
-            None => (said, ""),
+            None => (prompt, ""),
         };
         Ok(match command {
             "/help" => Self::text(HELP),
@@ -347,18 +343,21 @@ impl Reply {
                     ..Self::text(words(after_words))
                 }
             }
-            _ => match agent::research(chat, said, callable_functions(chat)) {
+            _ => match agent::research(chat, prompt, callable_functions(chat)) {
                 Some((tool, arguments)) => Self::calls(chat, [(tool, arguments.as_str())]),
-                None => Self::to_words(chat, said, message),
+                None => Self::to_words(chat, prompt, message),
             },
         })
     }
 
-    fn to_words(chat: &ChatRequest, said: &str, message: &Message) -> Self {
+    fn to_words(chat: &ChatRequest, prompt: &str, message: &Message) -> Self {
         let before = agent::context(chat).map_or_else(String::new, |context| {
             format!("\nThe agent before me said: {context}")
         });
-        Self::text(format!("You said: {said}{}{before}", attachments(message)))
+        Self::text(format!(
+            "You said: {prompt}{}{before}",
+            attachments(message)
+        ))
     }
 
     fn to_tool_command(chat: &ChatRequest, rest: &str) -> Result<Self, Failure> {
@@ -506,12 +505,12 @@ impl Reply {
         if let Some(opaque) = &self.opaque {
             output.blocks.opaque(opaque.clone(), &mut output.events);
         }
-        let said = if self.is_refusal {
+        let block = if self.is_refusal {
             Block::Refusal
         } else {
             Block::Text
         };
-        let text_bytes = output.write_words(said, &self.text);
+        let text_bytes = output.write_words(block, &self.text);
         if let Some(source) = self.source
             && text_bytes > 0
         {

@@ -7,32 +7,30 @@
 //! **Invariant:** a field that changes the question or its cost is never dropped, but refused by name. Any other
 //! omitted field is named as ignored.
 //!
-//! To send a new field to the upstream, edit `request`, `images` or `embeddings`; to read a new field, `answer`; to classify
-//! another error, `refusal`.
+//! To send a new field to the upstream, edit `request`, `images` or `embeddings`; to read a new field, `response`; to classify
+//! another error, `errors`.
 
-mod answer;
 mod embeddings;
+mod errors;
 mod images;
-mod refusal;
 mod request;
+mod response;
 
-use answer::Answer;
+use response::ChatResponse;
 use weir_sdk::adapter::{
     CredentialSlot, Description, EmbeddingsRequest, Failure, HttpRequest, Request, StartedExchange,
     Step, Task,
 };
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
-/// The name of this dialect.
 const DIALECT: &str = "gemini-generate-content";
 
 /// Prefix of each path; the model and the method follow.
 const PATH: &str = "/models/";
 
-/// One response.
-pub type Gemini = ResponseReader<Answer>;
+pub type Gemini = ResponseReader<ChatResponse>;
 
-impl ProviderApi for Answer {
+impl ProviderApi for ChatResponse {
     fn describe() -> Description {
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
         Description {
@@ -50,22 +48,25 @@ impl ProviderApi for Answer {
     }
 
     fn begin(request: Request, _configuration: &[u8]) -> Result<StartedExchange<Gemini>, Failure> {
-        let of_image;
+        let image_chat;
         let (chat, image) = match &request.task {
             Task::Chat(chat) => (chat, None),
             Task::Image(image) => {
-                of_image = images::as_chat(image)?;
-                (&of_image, Some(images::ImageConfig::of(image)?))
+                image_chat = images::as_chat(image)?;
+                (&image_chat, Some(images::ImageConfig::of(image)?))
             }
         };
-        let written = request::write(chat, image.as_ref(), &request)?;
+        let upstream_request = request::write(chat, image.as_ref(), &request)?;
         Ok(StartedExchange {
             exchange: ResponseReader::new(
                 chat.stream,
-                Answer::new(weir_sdk::custom::names(chat), image.is_some()),
+                ChatResponse::new(weir_sdk::custom::names(chat), image.is_some()),
             ),
-            step: Step::Send(HttpRequest::post_json(written.path, written.body)),
-            ignored: written.ignored,
+            step: Step::Send(HttpRequest::post_json(
+                upstream_request.path,
+                upstream_request.body,
+            )),
+            ignored: upstream_request.ignored,
         })
     }
 

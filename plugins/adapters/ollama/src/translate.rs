@@ -14,25 +14,23 @@
 //! named as ignored. The adapter tells the server to refuse input that exceeds its context, which the server would
 //! otherwise truncate silently.
 //!
-//! To send a new field to the upstream, edit `request`, or `embeddings`; to read a new field, `answer`; to classify another error,
-//! `refusal`.
+//! To send a new field to the upstream, edit `request`, or `embeddings`; to read a new field, `response`; to classify another error,
+//! `errors`.
 
-mod answer;
 mod embeddings;
-mod refusal;
+mod errors;
 mod request;
+mod response;
 
-use answer::Answer;
+use response::ChatResponse;
 use weir_sdk::adapter::{
     CredentialSlot, Description, EmbeddingsRequest, Failure, HttpRequest, RefusedSetting, Request,
     Setting, StartedExchange, Step, Task,
 };
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
-/// The name of this dialect.
 const DIALECT: &str = "ollama-chat";
 
-/// The request path of chats.
 const PATH: &str = "/chat";
 
 /// The request path of texts with a suffix.
@@ -41,10 +39,9 @@ const FILL_PATH: &str = "/generate";
 /// The only option.
 const CONTEXT_TOKENS: &str = "context-tokens";
 
-/// One response.
-pub type Ollama = ResponseReader<Answer>;
+pub type Ollama = ResponseReader<ChatResponse>;
 
-impl ProviderApi for Answer {
+impl ProviderApi for ChatResponse {
     fn describe() -> Description {
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
         Description {
@@ -91,11 +88,17 @@ impl ProviderApi for Answer {
             Some(_) => FILL_PATH,
             None => PATH,
         };
-        let written = request::write(chat, &request, context_tokens, suffix)?;
+        let upstream_request = request::write(chat, &request, context_tokens, suffix)?;
         Ok(StartedExchange {
-            exchange: ResponseReader::new(chat.stream, Answer::new(weir_sdk::custom::names(chat))),
-            step: Step::Send(HttpRequest::post_json(path.to_owned(), written.body)),
-            ignored: written.ignored,
+            exchange: ResponseReader::new(
+                chat.stream,
+                ChatResponse::new(weir_sdk::custom::names(chat)),
+            ),
+            step: Step::Send(HttpRequest::post_json(
+                path.to_owned(),
+                upstream_request.body,
+            )),
+            ignored: upstream_request.ignored,
         })
     }
 

@@ -32,18 +32,18 @@
 //! **Invariant:** a field that changes the response is never dropped, but refused by name. Any other omitted field is
 //! named as ignored.
 //!
-//! To send a new field to the upstream, edit `request`; to read a new field, `answer`; for images, both are in
-//! `images`; the Responses API has the same two in `responses`; a
+//! To send a new field to the upstream, edit `request`; to read a new field, `chat_response`; for images, both are in
+//! `images`; for the Responses API, both are in `responses`; a
 //! request of Completions is in `completions`; embeddings, rankings and moderation are in `retrieval`; audio is in `speech`
-//! and `transcription`; to classify another error, `refusal`; to add an option, `options`.
+//! and `transcription`; to classify another error, `errors`; to add an option, `options`.
 
-mod answer;
+mod chat_response;
 mod completions;
 mod effort;
+mod errors;
 mod form;
 mod images;
 mod options;
-mod refusal;
 mod request;
 mod responses;
 mod retrieval;
@@ -52,18 +52,18 @@ mod transcription;
 
 use std::borrow::Cow;
 
-use answer::Answer;
-use images::Images;
+use chat_response::ChatResponse;
+use images::ImagesResponse;
 use options::Options;
-use responses::answer::ResponsesAnswer;
-use speech::Recording;
-use transcription::Transcript;
+use responses::response::ResponsesApiResponse;
+use speech::SpeechResponse;
+use transcription::TranscriptResponse;
 use weir_sdk::adapter::{
     CredentialSlot, Description, EmbeddingsRequest, Event, Failure, HarmRequest, HttpRequest,
     RankingRequest, RefusedSetting, Request, Setting, SpokenRequest, StartedExchange, Step, Task,
     TranscriptRequest,
 };
-use weir_sdk::response::{self, AnswerReader, ErrorResponse, ProviderApi, ResponseReader};
+use weir_sdk::response::{AnswerReader, ErrorResponse, ProviderApi, ResponseReader, stray_error};
 use weir_sdk::sse::SseEvent;
 
 /// The name of this dialect, here and in clients that speak it.
@@ -72,28 +72,21 @@ const DIALECT: &str = "openai-chat";
 /// Prefix of each path for audio.
 const AUDIO_PATHS: &str = "/audio/";
 
-/// The request path of chat completions.
 const PATH: &str = "/chat/completions";
 
 /// One chat completion, or images.
-pub type OpenAi = ResponseReader<Reader>;
+pub type OpenAi = ResponseReader<OpenAiReader>;
 
-/// The reader of a response.
 #[derive(Debug)]
-pub enum Reader {
-    /// Reads a chat completion.
-    Chat(Answer),
-    /// Reads a response of the Responses API.
-    Responses(ResponsesAnswer),
-    /// Reads images.
-    Images(Images),
-    /// Reads a spoken text.
-    Speech(Recording),
-    /// Reads the words of a recording.
-    Transcription(Transcript),
+pub enum OpenAiReader {
+    Chat(ChatResponse),
+    Responses(ResponsesApiResponse),
+    Images(ImagesResponse),
+    Speech(SpeechResponse),
+    Transcription(TranscriptResponse),
 }
 
-impl ProviderApi for Reader {
+impl ProviderApi for OpenAiReader {
     fn describe() -> Description {
         Description {
             name: DIALECT.to_owned(),
@@ -145,19 +138,22 @@ impl ProviderApi for Reader {
         if let Some(api) = options.completions
             && request.client.dialect == completions::DIALECT
         {
-            let written = completions::write(chat, &request, &options, api)?;
+            let upstream_request = completions::write(chat, &request, &options, api)?;
             return Ok(StartedExchange {
-                exchange: ResponseReader::new(chat.stream, Reader::Chat(Answer::default())),
+                exchange: ResponseReader::new(
+                    chat.stream,
+                    OpenAiReader::Chat(ChatResponse::default()),
+                ),
                 step: Step::Send(HttpRequest::post_json(
                     options.path(api.path(), &chat.model),
-                    written.body,
+                    upstream_request.body,
                 )),
-                ignored: written.ignored,
+                ignored: upstream_request.ignored,
             });
         }
         if options.uses_responses {
             let (body, ignored) = responses::request::write(chat, &request, &options)?;
-            let reader = Reader::Responses(ResponsesAnswer::default());
+            let reader = OpenAiReader::Responses(ResponsesApiResponse::default());
             return Ok(StartedExchange {
                 exchange: ResponseReader::new(chat.stream, reader),
                 step: Step::Send(HttpRequest::post_json(
@@ -167,17 +163,17 @@ impl ProviderApi for Reader {
                 ignored,
             });
         }
-        let written = request::write(chat, &request, &options)?;
+        let upstream_request = request::write(chat, &request, &options)?;
         Ok(StartedExchange {
             exchange: ResponseReader::new(
                 chat.stream,
-                Reader::Chat(Answer::new(request::asks_for_logprobs(chat))),
+                OpenAiReader::Chat(ChatResponse::new(request::requests_logprobs(chat))),
             ),
             step: Step::Send(HttpRequest::post_json(
                 options.path(PATH, &chat.model),
-                written.body,
+                upstream_request.body,
             )),
-            ignored: written.ignored,
+            ignored: upstream_request.ignored,
         })
     }
 
@@ -217,9 +213,9 @@ impl ProviderApi for Reader {
     }
 }
 
-impl AnswerReader for Reader {
+impl AnswerReader for OpenAiReader {
     fn is_raw(&self) -> bool {
-        matches!(self, Self::Speech(recording) if recording.is_raw())
+        matches!(self, Self::Speech(speech_response) if speech_response.is_raw())
     }
 
     fn lift<'a>(
@@ -232,45 +228,45 @@ impl AnswerReader for Reader {
                 (Cow::Borrowed(bytes), Ok(()))
             }
             Self::Images(images) => images.lift(bytes, events),
-            Self::Speech(recording) => recording.lift(bytes, events),
+            Self::Speech(speech_response) => speech_response.lift(bytes, events),
         }
     }
 
     fn read_event(&mut self, event: SseEvent<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
         match self {
-            Self::Chat(answer) => answer.read_event(event, events),
-            Self::Responses(answer) => answer.read_event(event, events),
+            Self::Chat(response) => response.read_event(event, events),
+            Self::Responses(response) => response.read_event(event, events),
             Self::Images(images) => images.read_event(event, events),
-            Self::Speech(recording) => recording.read_event(event, events),
+            Self::Speech(speech_response) => speech_response.read_event(event, events),
             Self::Transcription(transcript) => transcript.read_event(event, events),
         }
     }
 
     fn read_whole(&mut self, body: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
         match self {
-            Self::Chat(answer) => answer.read_whole(body, events),
-            Self::Responses(answer) => answer.read_whole(body, events),
+            Self::Chat(response) => response.read_whole(body, events),
+            Self::Responses(response) => response.read_whole(body, events),
             Self::Images(images) => images.read_whole(body, events),
-            Self::Speech(recording) => recording.read_whole(body),
+            Self::Speech(speech_response) => speech_response.read_whole(body),
             Self::Transcription(transcript) => transcript.read_whole(body, events),
         }
     }
 
     fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
         match self {
-            Self::Chat(answer) => answer.conclude(events),
-            Self::Responses(answer) => answer.conclude(events),
+            Self::Chat(response) => response.conclude(events),
+            Self::Responses(response) => response.conclude(events),
             Self::Images(images) => images.conclude(events),
-            Self::Speech(recording) => recording.conclude(events),
+            Self::Speech(speech_response) => speech_response.conclude(events),
             Self::Transcription(transcript) => transcript.conclude(events),
         }
     }
 
     fn failure_of_response(refused: &ErrorResponse) -> Failure {
-        refusal::from_response(refused)
+        errors::from_response(refused)
     }
 
     fn failure_behind_stream(stray: &str) -> Option<Failure> {
-        response::stray_error(stray).map(refusal::from_error)
+        stray_error(stray).map(errors::from_error)
     }
 }

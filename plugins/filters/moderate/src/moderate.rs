@@ -9,7 +9,6 @@ use weir_sdk::filter::{
 };
 use weir_sdk::walk::{Reader, Text, walk};
 
-/// The default model of the service.
 const MODEL: &str = "omni-moderation-latest";
 
 /// The service gets names, ids and strings within JSON in texts of about this many bytes: there are many, and most are short.
@@ -33,14 +32,12 @@ struct Options {
     unread: Vec<String>,
 }
 
-/// The body of a request to the service.
 #[derive(Serialize)]
 struct ModerationRequest<'a> {
     model: &'a str,
     input: &'a [String],
 }
 
-/// The body of the service's response.
 #[derive(Deserialize)]
 struct ModerationResponse {
     results: Vec<ModerationResult>,
@@ -64,7 +61,7 @@ impl Filter for Moderate {
     }
 
     fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> {
-        let mut read = Options {
+        let mut parsed = Options {
             model: MODEL.to_owned(),
             ..Options::default()
         };
@@ -77,23 +74,23 @@ impl Filter for Moderate {
                 return Err(refused("must not be empty"));
             }
             match &**name {
-                "model" => read.model.clone_from(value),
-                "response" => read.response.clone_from(value),
+                "model" => parsed.model.clone_from(value),
+                "response" => parsed.response.clone_from(value),
                 "unread" => {
                     let kinds = Unread::parse_list(value).map_err(|why| refused(&why))?;
-                    read.unread = kinds.iter().map(|kind| kind.name().to_owned()).collect();
+                    parsed.unread = kinds.iter().map(|kind| kind.name().to_owned()).collect();
                 }
                 "categories" => {
                     let names = value.split(',').map(str::trim).map(str::to_owned);
-                    read.categories = names.collect();
-                    if read.categories.iter().any(String::is_empty) {
+                    parsed.categories = names.collect();
+                    if parsed.categories.iter().any(String::is_empty) {
                         return Err(refused("must be names with commas between them"));
                     }
                 }
                 _ => return Err(refused("is not an option of this filter")),
             }
         }
-        Ok(serde_json::to_vec(&read).expect("it is texts"))
+        Ok(serde_json::to_vec(&parsed).expect("it is texts"))
     }
 
     fn screen(_: Request, _: &[u8]) -> Result<Verdict, Refusal> {
@@ -122,11 +119,11 @@ impl Filter for Moderate {
         if texts.is_empty() {
             return Ok(Step::Decide(Verdict::default()));
         }
-        let asked = ModerationRequest {
+        let service_request = ModerationRequest {
             model: &options.model,
             input: &texts,
         };
-        let body = serde_json::to_vec(&asked).expect("it is texts");
+        let body = serde_json::to_vec(&service_request).expect("it is texts");
         let is_chat = matches!(request.task, Task::Chat(_));
         let then = move |reply: Vec<u8>| judge(&reply, texts.len(), &options, is_chat);
         Ok(Step::AskService(ServiceRequest {
@@ -189,18 +186,18 @@ fn unchecked() -> Refusal {
 
 /// Decides by the service's response, which must have a result for each text.
 fn judge(reply: &[u8], texts: usize, options: &Options, is_chat: bool) -> Result<Step, Refusal> {
-    let read: ModerationResponse = match serde_json::from_slice(reply) {
-        Ok(read) => read,
+    let response: ModerationResponse = match serde_json::from_slice(reply) {
+        Ok(response) => response,
         Err(error) => return Ok(Step::Fail(format!("the service's response: {error}"))),
     };
-    if read.results.len() != texts {
-        let results = read.results.len();
+    if response.results.len() != texts {
+        let results = response.results.len();
         return Ok(Step::Fail(format!(
             "the service's response has {results} results for {texts} texts"
         )));
     }
     let counts = |name: &String| options.categories.is_empty() || options.categories.contains(name);
-    let mut found: Vec<_> = read
+    let mut found: Vec<_> = response
         .results
         .iter()
         .flat_map(|result| &result.categories)
@@ -211,7 +208,7 @@ fn judge(reply: &[u8], texts: usize, options: &Options, is_chat: bool) -> Result
     found.dedup();
     let any_counts = options.categories.is_empty();
     let is_flagged =
-        !found.is_empty() || any_counts && read.results.iter().any(|result| result.flagged);
+        !found.is_empty() || any_counts && response.results.iter().any(|result| result.flagged);
     if !is_flagged {
         return Ok(Step::Decide(Verdict::default()));
     }

@@ -17,7 +17,6 @@ use std::ops::Range;
 
 use regex_lite::Regex;
 
-/// A kind of personal data.
 pub struct Kind {
     /// The name in options and annotations.
     pub name: &'static str,
@@ -140,12 +139,9 @@ pub struct Redactor {
 
 /// The place of a match in a text.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found {
-    /// The range of its bytes.
+pub struct PiiMatch {
     pub bytes: Range<usize>,
-    /// The kind's name.
     pub name: &'static str,
-    /// The replacement.
     pub placeholder: &'static str,
 }
 
@@ -165,7 +161,7 @@ impl Redactor {
     }
 
     /// Returns all matches in a text after this character, in order, without overlaps.
-    pub fn find(&self, before: Option<char>, text: &str) -> Vec<Found> {
+    pub fn find(&self, before: Option<char>, text: &str) -> Vec<PiiMatch> {
         let mut all = Vec::new();
         let kinds = self.kinds.iter();
         let able: Vec<_> = kinds
@@ -185,7 +181,7 @@ impl Redactor {
                 return all;
             };
             let end = bytes.end;
-            all.push(Found {
+            all.push(PiiMatch {
                 bytes,
                 name: kind.name,
                 placeholder: kind.placeholder,

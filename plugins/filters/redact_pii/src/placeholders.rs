@@ -10,7 +10,6 @@ use std::ops::{Bound, Range};
 
 use crate::kinds::{KINDS, Redactor};
 
-/// The placeholders of a request.
 #[derive(Default)]
 pub struct Placeholders {
     /// Values by placeholder.

@@ -6,11 +6,10 @@ use weir_sdk::filter::{
 };
 use weir_sdk::walk::{Access, Reader, Text, walk};
 
-use crate::answer::Redacting;
 use crate::kinds::{DEFAULT_KINDS, KINDS, Redactor};
 use crate::placeholders::Placeholders;
+use crate::response::ResponseRedactor;
 
-/// The filter that hides personal data.
 pub struct RedactPii;
 
 /// The operator's options. As bytes: the kinds, one bit each; whether responses are redacted; and the kinds of unreadable
@@ -83,7 +82,7 @@ impl Filter for RedactPii {
             verdict.change = Some(request.task);
         }
         if answers != 0 || !placeholders.is_empty() {
-            verdict.answer = Some(Box::new(Redacting::new(redactor, placeholders)));
+            verdict.answer = Some(Box::new(ResponseRedactor::new(redactor, placeholders)));
         }
         Ok(verdict)
     }
@@ -97,7 +96,7 @@ fn hide(
 ) -> Result<(Placeholders, Vec<&'static str>), Refusal> {
     let mut placeholders = Placeholders::default();
     each_text(task, |text| placeholders.reserve(text));
-    let mut hiding = Hiding {
+    let mut hiding = RequestRedactor {
         redactor,
         placeholders,
         found: Vec::new(),
@@ -105,7 +104,7 @@ fn hide(
         has_proven: false,
     };
     walk(task, &mut hiding);
-    let Hiding {
+    let RequestRedactor {
         placeholders,
         found,
         mut refused,
@@ -113,7 +112,7 @@ fn hide(
         ..
     } = hiding;
     if has_proven {
-        let mut restoring = HidingKnown {
+        let mut restoring = SignedTextRedactor {
             redactor,
             placeholders: &placeholders,
             refused: None,
@@ -128,18 +127,15 @@ fn hide(
 }
 
 /// Replaces the personal data of texts that may change.
-struct Hiding<'a> {
+struct RequestRedactor<'a> {
     redactor: &'a Redactor,
     placeholders: Placeholders,
-    /// The names of the found kinds.
     found: Vec<&'static str>,
-    /// The reason to refuse the request.
     refused: Option<String>,
-    /// Whether the request has signed texts.
     has_proven: bool,
 }
 
-impl Reader for Hiding<'_> {
+impl Reader for RequestRedactor<'_> {
     fn text(&mut self, Text { text, access, .. }: Text<'_>) -> Option<String> {
         match access {
             Access::Free => {
@@ -164,13 +160,13 @@ impl Reader for Hiding<'_> {
 }
 
 /// Hides the values that already have a placeholder, in signed texts: a provider's own text had the placeholder.
-struct HidingKnown<'a> {
+struct SignedTextRedactor<'a> {
     redactor: &'a Redactor,
     placeholders: &'a Placeholders,
     refused: Option<String>,
 }
 
-impl Reader for HidingKnown<'_> {
+impl Reader for SignedTextRedactor<'_> {
     fn text(&mut self, Text { text, access, .. }: Text<'_>) -> Option<String> {
         if access != Access::Proven {
             return None;

@@ -4,7 +4,6 @@ use weir_sdk::filter::{
     Description, Filter, Refusal, RefusedSetting, Request, Setting, Upstream, Verdict,
 };
 
-/// The filter that routes by length.
 pub struct RouteByLength;
 
 /// The operator's options. As bytes: the limit, the providers of short requests and those of long ones, a line each.

@@ -8,7 +8,6 @@ use weir_sdk::tool::{
     self, CallContext, Description, Failure, Fetch, Method, Request, Tool, arguments,
 };
 
-/// The tool.
 #[derive(Debug)]
 pub struct ApiCall;
 
@@ -55,9 +54,9 @@ impl Tool for ApiCall {
     }
 
     fn call(text: &str, context: &CallContext, fetch: &mut Fetch<'_>) -> Result<String, Failure> {
-        let asked: Arguments = arguments(text)?;
+        let input: Arguments = arguments(text)?;
         let mut integrations = context.integrations.iter();
-        let Some(integration) = integrations.find(|own| own.id == asked.integration) else {
+        let Some(integration) = integrations.find(|own| own.id == input.integration) else {
             let own: Vec<_> = context.integrations.iter().map(|own| &*own.id).collect();
             let why = match &own[..] {
                 [] => "you have no integrations".to_owned(),
@@ -65,11 +64,11 @@ impl Tool for ApiCall {
             };
             return Err(Failure::InvalidArguments(why));
         };
-        let mut headers = tool::headers(asked.headers);
-        let body = asked.body.map(|body| tool::body(&body, &mut headers));
+        let mut headers = tool::headers(input.headers);
+        let body = input.body.map(|body| tool::body(&body, &mut headers));
         tool::told(fetch(Request {
-            method: method(asked.method.as_deref())?,
-            url: url(&integration.base_url, &asked.path, &asked.query)?,
+            method: method(input.method.as_deref())?,
+            url: url(&integration.base_url, &input.path, &input.query)?,
             headers,
             body,
             credential: integration.credential.clone(),

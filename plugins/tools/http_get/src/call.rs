@@ -8,7 +8,6 @@ use weir_sdk::tool::{
     self, CallContext, Description, Failure, Fetch, Method, Request, Tool, arguments,
 };
 
-/// The tool.
 #[derive(Debug)]
 pub struct HttpGet;
 
@@ -46,13 +45,13 @@ impl Tool for HttpGet {
     }
 
     fn call(text: &str, _: &CallContext, fetch: &mut Fetch<'_>) -> Result<String, Failure> {
-        let asked: Arguments = arguments(text)?;
+        let input: Arguments = arguments(text)?;
         tool::told(fetch(Request {
             method: Method::Get,
-            url: asked.url,
-            headers: tool::headers(asked.headers),
+            url: input.url,
+            headers: tool::headers(input.headers),
             body: None,
-            credential: asked.credential,
+            credential: input.credential,
         }))
     }
 }

@@ -8,7 +8,6 @@ use weir_sdk::tool::{
     self, CallContext, Description, Failure, Fetch, Method, Request, Tool, arguments,
 };
 
-/// The tool.
 #[derive(Debug)]
 pub struct HttpPost;
 
@@ -52,15 +51,15 @@ impl Tool for HttpPost {
     }
 
     fn call(text: &str, _: &CallContext, fetch: &mut Fetch<'_>) -> Result<String, Failure> {
-        let asked: Arguments = arguments(text)?;
-        let mut headers = tool::headers(asked.headers);
-        let body = asked.body.map(|body| tool::body(&body, &mut headers));
+        let input: Arguments = arguments(text)?;
+        let mut headers = tool::headers(input.headers);
+        let body = input.body.map(|body| tool::body(&body, &mut headers));
         tool::told(fetch(Request {
             method: Method::Post,
-            url: asked.url,
+            url: input.url,
             headers,
             body,
-            credential: asked.credential,
+            credential: input.credential,
         }))
     }
 }

@@ -6,7 +6,6 @@ use weir_sdk::tool::{
     self, CallContext, Description, Failure, Fetch, Method, Request, Tool, arguments,
 };
 
-/// The tool.
 #[derive(Debug)]
 pub struct Webhook;
 
@@ -39,9 +38,9 @@ impl Tool for Webhook {
     }
 
     fn call(text: &str, context: &CallContext, fetch: &mut Fetch<'_>) -> Result<String, Failure> {
-        let asked: Arguments = arguments(text)?;
+        let input: Arguments = arguments(text)?;
         let own = &context.webhook_urls;
-        let url = match (asked.url, &own[..]) {
+        let url = match (input.url, &own[..]) {
             (_, []) => return Err(Failure::Failed("You have no webhooks.".to_owned())),
             (None, [only]) => only.clone(),
             (Some(url), own) if own.contains(&url) => url,
@@ -51,7 +50,7 @@ impl Tool for Webhook {
             }
         };
         let mut headers = Vec::new();
-        let body = tool::body(&asked.body, &mut headers);
+        let body = tool::body(&input.body, &mut headers);
         tool::told(fetch(Request {
             method: Method::Post,
             url,

@@ -4,7 +4,6 @@ use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
 use weir_sdk::options::{from_lines, from_settings, names};
 use weir_sdk::wire::refuse;
 
-/// The names of the options.
 pub(super) const NAMES: [&str; 5] = ["thinking", "sampling", "betas", "platform", PASS_FIELDS];
 
 /// The option that the host reads: the fields and tools that it lets through to the upstream.
@@ -21,14 +20,11 @@ pub(super) enum Thinking {
     None,
 }
 
-/// The platforms that serve the models.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Platform {
     #[default]
     Anthropic,
-    /// Google's Vertex AI.
     Vertex,
-    /// Amazon Bedrock.
     Bedrock,
 }
 
@@ -44,7 +40,6 @@ pub(super) struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// Parses an operator's settings.
     pub(super) fn from_settings(settings: &'a [Setting]) -> Result<Self, RefusedSetting> {
         let mut options = Self::default();
         from_settings(settings, |name, value| options.set(name, value))?;

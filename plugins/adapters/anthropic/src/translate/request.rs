@@ -22,7 +22,7 @@ use weir_sdk::wire::{self, Fields, Ignored, refuse};
 
 use super::options::{Options, Platform};
 use super::{BEDROCK_PATH, DIALECT, MESSAGES_PATH, VERTEX_PATH};
-use messages::{Content, Turn};
+use messages::{Content, WireMessage};
 use thinking::Thinking;
 use tools::{Tool, ToolChoice};
 
@@ -58,8 +58,7 @@ const OWN_FIELDS: [&str; 14] = [
 /// Such fields of `output_config`, and of `metadata`.
 const OUTPUT_FIELDS: [&str; 2] = ["effort", "format"];
 
-/// A request to be sent.
-pub(super) struct Written {
+pub(super) struct UpstreamRequest {
     pub(super) path: String,
     pub(super) headers: Vec<Header>,
     pub(super) body: Vec<BodyPart>,
@@ -77,7 +76,7 @@ pub(super) fn write<'a>(
     chat: &'a ChatRequest,
     request: &'a Request,
     options: &Options<'a>,
-) -> Result<Written, Failure> {
+) -> Result<UpstreamRequest, Failure> {
     let splices = Splices::default();
     let mut context = Context {
         attachments: &request.attachments,
@@ -86,7 +85,7 @@ pub(super) fn write<'a>(
         ignored: Ignored::default(),
         needs_files_beta: false,
     };
-    let mut body = read(chat, request, options, &mut context)?;
+    let mut body = build_body(chat, request, options, &mut context)?;
     let betas = betas(request, options, &context);
     let version = version(request, options, &context);
     let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
@@ -109,7 +108,7 @@ pub(super) fn write<'a>(
     let body = splices
         .write(&body, body::estimated_bytes(chat))
         .map_err(|error| Failure::unsupported(error.to_string()))?;
-    Ok(Written {
+    Ok(UpstreamRequest {
         path: path(chat, options),
         headers,
         body,
@@ -155,7 +154,7 @@ struct Body<'a> {
     max_tokens: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     system: Option<Content<'a>>,
-    messages: Vec<Turn<'a>>,
+    messages: Vec<WireMessage<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -185,13 +184,13 @@ struct OutputConfig<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     effort: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    format: Option<Format<'a>>,
+    format: Option<OutputFormat<'a>>,
     #[serde(flatten)]
     extra: Fields<'a>,
 }
 
 #[derive(Serialize)]
-struct Format<'a> {
+struct OutputFormat<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     schema: &'a RawValue,
@@ -225,19 +224,19 @@ impl CacheControl {
     }
 }
 
-fn read<'a>(
+fn build_body<'a>(
     chat: &'a ChatRequest,
     request: &'a Request,
     options: &Options<'_>,
     context: &mut Context<'a>,
 ) -> Result<Body<'a>, Failure> {
-    refuse_what_has_no_place(chat)?;
+    refuse_unsupported_fields(chat)?;
     let mut extra = extra(chat, context)?;
-    let (thinking, effort) = thinking::read(chat, options, context)?;
+    let (thinking, effort) = thinking::translate(chat, options, context)?;
     let output = extra.take("output_config");
     let output_config = output_config(chat, effort, output, context)?;
-    let (system, messages) = messages::read(chat, context)?;
-    let (tools, tool_choice) = tools::read(chat, context)?;
+    let (system, messages) = messages::translate(chat, context)?;
+    let (tools, tool_choice) = tools::translate(chat, context)?;
     let end_user = request.client.end_user.as_deref();
     // A client of this dialect puts it into its own metadata.
     let metadata = end_user.filter(|_| !context.client_speaks_it);
@@ -262,7 +261,7 @@ fn read<'a>(
     })
 }
 
-fn refuse_what_has_no_place(chat: &ChatRequest) -> Result<(), Failure> {
+fn refuse_unsupported_fields(chat: &ChatRequest) -> Result<(), Failure> {
     if let Some(modality) = chat.modalities.iter().find(|name| *name != "text") {
         return Err(refuse("modalities", format!("modalities: {modality}")));
     }
@@ -306,7 +305,7 @@ fn extra<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Fields<
 fn output_config<'a>(
     chat: &'a ChatRequest,
     effort: Option<&'static str>,
-    given: Option<&'a RawValue>,
+    client_config: Option<&'a RawValue>,
     context: &mut Context<'a>,
 ) -> Result<Option<OutputConfig<'a>>, Failure> {
     let format = match &chat.response_format {
@@ -323,15 +322,15 @@ fn output_config<'a>(
             context
                 .ignored
                 .add_if(schema.description.is_some(), description);
-            Some(Format {
+            Some(OutputFormat {
                 kind: "json_schema",
                 schema: wire::object("response_format.json_schema.schema", &schema.schema)?,
             })
         }
     };
-    let extra = match given {
+    let extra = match client_config {
         None => Fields::default(),
-        Some(given) => {
+        Some(client_config) => {
             // A field of the vocabulary has precedence over an extra field.
             let own: &[&str] = match (effort, &format) {
                 (None, None) => &[],
@@ -339,11 +338,11 @@ fn output_config<'a>(
                 (None, Some(_)) => &OUTPUT_FIELDS[1..],
                 (Some(_), Some(_)) => &OUTPUT_FIELDS,
             };
-            Fields::of_object(given.get(), own, "output_config")?
+            Fields::of_object(client_config.get(), own, "output_config")?
         }
     };
-    let is_there = effort.is_some() || format.is_some() || !extra.is_empty();
-    Ok(is_there.then_some(OutputConfig {
+    let has_config = effort.is_some() || format.is_some() || !extra.is_empty();
+    Ok(has_config.then_some(OutputConfig {
         effort,
         format,
         extra,
@@ -382,8 +381,8 @@ fn client_headers<'a>(request: &'a Request, context: &Context<'_>) -> &'a [Heade
 }
 
 fn version<'a>(request: &'a Request, options: &Options<'_>, context: &Context<'_>) -> &'a str {
-    let asked = failure::header(client_headers(request, context), "anthropic-version");
-    match (asked.unwrap_or(VERSION), options.platform) {
+    let requested = failure::header(client_headers(request, context), "anthropic-version");
+    match (requested.unwrap_or(VERSION), options.platform) {
         (VERSION, Platform::Vertex) => VERTEX_VERSION,
         (VERSION, Platform::Bedrock) => BEDROCK_VERSION,
         (version, _) => version,
@@ -392,12 +391,12 @@ fn version<'a>(request: &'a Request, options: &Options<'_>, context: &Context<'_
 
 fn betas<'a>(request: &'a Request, options: &Options<'a>, context: &Context<'_>) -> Vec<&'a str> {
     let mut betas: Vec<&str> = Vec::new();
-    let asked = client_headers(request, context)
+    let requested = client_headers(request, context)
         .iter()
         .filter(|(name, _)| name.eq_ignore_ascii_case("anthropic-beta"))
         .flat_map(|(_, value)| value.split(','));
     let needed = context.needs_files_beta.then_some(FILES_BETA);
-    for beta in asked.chain(options.betas()).chain(needed) {
+    for beta in requested.chain(options.betas()).chain(needed) {
         let beta = beta.trim();
         if !beta.is_empty() && !betas.contains(&beta) {
             betas.push(beta);
@@ -408,11 +407,11 @@ fn betas<'a>(request: &'a Request, options: &Options<'a>, context: &Context<'_>)
 
 /// Returns the id of a call in the upstream's alphabet: letters, digits, `_` and `-`.
 fn call_id(id: &str) -> Cow<'_, str> {
-    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if id.chars().all(is_fine) {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if id.chars().all(is_allowed) {
         Cow::Borrowed(id)
     } else {
-        let replaced = id.chars().map(|c| if is_fine(c) { c } else { '_' });
+        let replaced = id.chars().map(|c| if is_allowed(c) { c } else { '_' });
         Cow::Owned(replaced.collect())
     }
 }

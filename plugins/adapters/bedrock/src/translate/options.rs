@@ -4,7 +4,6 @@ use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
 use weir_sdk::options::{from_lines, from_settings};
 use weir_sdk::wire::refuse;
 
-/// The names of the options.
 pub(super) const NAMES: [&str; 3] = ["thinking", "sampling", "cache-points"];
 
 /// The forms of reasoning that a model has.
@@ -27,7 +26,6 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Parses an operator's settings.
     pub(super) fn from_settings(settings: &[Setting]) -> Result<Self, RefusedSetting> {
         let mut options = Self::default();
         from_settings(settings, |name, value| options.set(name, value))?;

@@ -16,12 +16,11 @@ use weir_sdk::fields::is_advisory;
 use weir_sdk::wire::{self, Ignored, refuse};
 
 use super::options::Options;
-use messages::{Block, Turn};
+use messages::{Block, WireMessage};
 use thinking::ModelFields;
 use tools::ToolConfig;
 
-/// A request to be sent.
-pub(super) struct Written {
+pub(super) struct UpstreamRequest {
     pub(super) body: Vec<BodyPart>,
     /// The names of omitted fields.
     pub(super) ignored: Vec<String>,
@@ -37,7 +36,7 @@ pub(super) fn write(
     chat: &ChatRequest,
     request: &Request,
     options: &Options,
-) -> Result<Written, Failure> {
+) -> Result<UpstreamRequest, Failure> {
     let splices = Splices::default();
     let mut context = Context {
         attachments: &request.attachments,
@@ -46,11 +45,11 @@ pub(super) fn write(
         document_names: Vec::new(),
         ignored: Ignored::default(),
     };
-    let body = read(chat, &mut context)?;
+    let body = build_body(chat, &mut context)?;
     let body = splices
         .write(&body, body::estimated_bytes(chat))
         .map_err(|error| Failure::unsupported(error.to_string()))?;
-    Ok(Written {
+    Ok(UpstreamRequest {
         body,
         ignored: context.ignored.into_names(),
     })
@@ -89,7 +88,7 @@ impl Context<'_> {
 struct Body<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     system: Vec<Block<'a>>,
-    messages: Vec<Turn<'a>>,
+    messages: Vec<WireMessage<'a>>,
     inference_config: InferenceConfig<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_config: Option<ToolConfig<'a>>,
@@ -130,12 +129,12 @@ struct TextFormat<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Structure<'a> {
-    json_schema: Schema<'a>,
+    json_schema: SchemaText<'a>,
 }
 
 /// A schema, which is JSON within a string.
 #[derive(Serialize)]
-struct Schema<'a> {
+struct SchemaText<'a> {
     schema: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
@@ -152,11 +151,11 @@ struct CachePoint {
     ttl: Option<&'static str>,
 }
 
-fn read<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Body<'a>, Failure> {
-    refuse_what_has_no_place(chat, context)?;
-    let (thinking, effort) = thinking::read(chat, context)?;
+fn build_body<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Body<'a>, Failure> {
+    refuse_unsupported_fields(chat, context)?;
+    let (thinking, effort) = thinking::translate(chat, context)?;
     let text_format = text_format(chat)?;
-    let (system, messages) = messages::read(chat, context)?;
+    let (system, messages) = messages::translate(chat, context)?;
     let has_output_config = text_format.is_some() || effort.is_some();
     Ok(Body {
         system,
@@ -167,7 +166,7 @@ fn read<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Body<'a>
             top_p: context.options.sampled("top_p", chat.top_p)?,
             stop_sequences: &chat.stop,
         },
-        tool_config: tools::read(chat, context)?,
+        tool_config: tools::translate(chat, context)?,
         additional_model_request_fields: thinking,
         output_config: has_output_config.then_some(OutputConfig {
             text_format,
@@ -176,7 +175,7 @@ fn read<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Body<'a>
     })
 }
 
-fn refuse_what_has_no_place(chat: &ChatRequest, context: &mut Context<'_>) -> Result<(), Failure> {
+fn refuse_unsupported_fields(chat: &ChatRequest, context: &mut Context<'_>) -> Result<(), Failure> {
     if let Some(modality) = chat.modalities.iter().find(|name| *name != "text") {
         return Err(refuse("modalities", format!("modalities: {modality}")));
     }
@@ -210,12 +209,12 @@ fn text_format(chat: &ChatRequest) -> Result<Option<TextFormat<'_>>, Failure> {
             return Err(refuse("response_format", what));
         }
         ResponseFormat::JsonSchema(schema) => {
-            let written = wire::object("response_format.json_schema.schema", &schema.schema)?;
+            let schema_json = wire::object("response_format.json_schema.schema", &schema.schema)?;
             Some(TextFormat {
                 kind: "json_schema",
                 structure: Structure {
-                    json_schema: Schema {
-                        schema: written.get(),
+                    json_schema: SchemaText {
+                        schema: schema_json.get(),
                         name: schema.name.as_deref(),
                         description: schema.description.as_deref(),
                     },

@@ -10,7 +10,7 @@ use weir_sdk::media::{ANY, VectorExtractor};
 use weir_sdk::response::{self, DataReader, ResponseReader, input_usage};
 use weir_sdk::wire::{leave_out_fields, refuse};
 
-use super::{Gemini, PATH, refusal};
+use super::{Gemini, PATH, errors};
 
 /// The place of a vector in a response.
 const VECTOR: &[&str] = &["embeddings", ANY, "values"];
@@ -78,7 +78,7 @@ pub(super) fn begin(request: &EmbeddingsRequest) -> Result<StartedExchange<Gemin
     let body = serde_json::to_vec(&body).expect("plain structs serialize");
     let path = format!("{PATH}{model}:batchEmbedContents");
     Ok(StartedExchange {
-        exchange: ResponseReader::of_data(DataReader::vectors(VECTOR, read)),
+        exchange: ResponseReader::of_data(DataReader::vectors(VECTOR, read_vectors)),
         step: Step::Send(HttpRequest::post_json(path, vec![BodyPart::Bytes(body)])),
         ignored: leave_out_fields(extra)?,
     })
@@ -100,27 +100,27 @@ fn task_type(word: &str) -> Result<&str, Failure> {
 }
 
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct EmbedResponse<'a> {
     #[serde(borrow)]
     error: Option<&'a RawValue>,
-    embeddings: Option<Vec<Item>>,
+    embeddings: Option<Vec<Embedding>>,
 }
 
 #[derive(Deserialize)]
-struct Item {
+struct Embedding {
     values: String,
 }
 
-fn read(body: &str, count: usize, events: &mut Vec<Event>) -> Result<(), Failure> {
-    let answer: Answer<'_> = serde_json::from_str(body)
+fn read_vectors(body: &str, count: usize, events: &mut Vec<Event>) -> Result<(), Failure> {
+    let response: EmbedResponse<'_> = serde_json::from_str(body)
         .map_err(|error| response::unreadable("one of vectors", &error))?;
-    if answer.error.is_some() {
-        return Err(refusal::from_error(body));
+    if response.error.is_some() {
+        return Err(errors::from_error(body));
     }
-    let items = answer.embeddings.unwrap_or_default();
+    let items = response.embeddings.unwrap_or_default();
     let mut places = items.iter().enumerate();
     if items.len() != count
-        || !places.all(|(index, item)| VectorExtractor::is_vector(&item.values, index))
+        || !places.all(|(index, embedding)| VectorExtractor::is_vector(&embedding.values, index))
     {
         return Err(Failure::malformed("an item of the answer is no vector"));
     }

@@ -25,7 +25,6 @@ const RATIOS: [(u32, u32, &str); 10] = [
     (21, 9, "21:9"),
 ];
 
-/// The properties of the image.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ImageConfig {
@@ -55,10 +54,10 @@ fn ratio(size: &str) -> Option<&'static str> {
     let (width, height) = size.split_once('x')?;
     let (width, height): (u32, u32) = (width.parse().ok()?, height.parse().ok()?);
     let mut ratios = RATIOS.into_iter();
-    let found = ratios.find(|(across, down, _)| {
+    let matching = ratios.find(|(across, down, _)| {
         width > 0 && u64::from(width) * u64::from(*down) == u64::from(height) * u64::from(*across)
     });
-    found.map(|(_, _, ratio)| ratio)
+    matching.map(|(_, _, ratio)| ratio)
 }
 
 /// Returns the chat that requests the image.
@@ -67,15 +66,15 @@ fn ratio(size: &str) -> Option<&'static str> {
 ///
 /// A field that the upstream does not support, by its name.
 pub(super) fn as_chat(image: &ImageRequest) -> Result<ChatRequest, Failure> {
-    let said = |value: &Option<String>| value.as_ref().is_some_and(|value| value != "auto");
-    let is_other_type = |media_type: &String| media_type != "image/png";
+    let is_set = |value: &Option<String>| value.as_ref().is_some_and(|value| value != "auto");
+    let is_unsupported_type = |media_type: &String| media_type != "image/png";
     let unsupported = [
         (image.count != 1, "n"),
         (image.mask.is_some(), "mask"),
-        (said(&image.quality), "quality"),
-        (said(&image.background), "background"),
+        (is_set(&image.quality), "quality"),
+        (is_set(&image.background), "background"),
         (
-            image.media_type.as_ref().is_some_and(is_other_type),
+            image.media_type.as_ref().is_some_and(is_unsupported_type),
             "output_format",
         ),
     ];
@@ -92,7 +91,7 @@ pub(super) fn as_chat(image: &ImageRequest) -> Result<ChatRequest, Failure> {
         extra: Vec::new(),
     };
     // The upstream responds with bytes, all at once.
-    let does_so_anyway = |name: &str, json: &str| {
+    let is_default = |name: &str, json: &str| {
         (name, json) == ("response_format", "\"b64_json\"") || name == "partial_images"
     };
     let extra = image.extra.iter();
@@ -124,7 +123,7 @@ pub(super) fn as_chat(image: &ImageRequest) -> Result<ChatRequest, Failure> {
         seed: None,
         stop: Vec::new(),
         extra: extra
-            .filter(|(name, json)| !does_so_anyway(name, json))
+            .filter(|(name, json)| !is_default(name, json))
             .cloned()
             .collect(),
         stream: false,

@@ -21,14 +21,13 @@ use super::images::ImageConfig;
 use super::{DIALECT, PATH};
 use messages::Content;
 use thinking::ThinkingConfig;
-use tools::{ToolConfig, Tools};
+use tools::{ToolConfig, ToolDeclarations};
 
 /// Fields of a client of this dialect that pass unchanged. None changes the price, and none replaces a field that this
 /// module writes.
-const PASSED_FOR_THE_DIALECT: [&str; 3] = ["labels", "safetySettings", "store"];
+const DIALECT_FIELDS: [&str; 3] = ["labels", "safetySettings", "store"];
 
-/// A request to be sent.
-pub(super) struct Written {
+pub(super) struct UpstreamRequest {
     pub(super) path: String,
     pub(super) body: Vec<BodyPart>,
     /// The names of omitted fields.
@@ -45,7 +44,7 @@ pub(super) fn write(
     chat: &ChatRequest,
     image: Option<&ImageConfig>,
     request: &Request,
-) -> Result<Written, Failure> {
+) -> Result<UpstreamRequest, Failure> {
     let splices = Splices::default();
     let mut context = Context {
         attachments: &request.attachments,
@@ -53,12 +52,12 @@ pub(super) fn write(
         splices: &splices,
         ignored: Ignored::default(),
     };
-    let mut body = read(chat, &mut context)?;
+    let mut body = build_body(chat, &mut context)?;
     body.generation_config.image_config = image;
     let body = splices
         .write(&body, body::estimated_bytes(chat))
         .map_err(|error| Failure::unsupported(error.to_string()))?;
-    Ok(Written {
+    Ok(UpstreamRequest {
         path: path(chat)?,
         body,
         ignored: context.ignored.into_names(),
@@ -80,7 +79,7 @@ struct Body<'a> {
     system_instruction: Option<Content<'a>>,
     contents: Vec<Content<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<[Tools<'a>; 1]>,
+    tools: Option<[ToolDeclarations<'a>; 1]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_config: Option<ToolConfig<'a>>,
     generation_config: GenerationConfig<'a>,
@@ -118,10 +117,10 @@ struct GenerationConfig<'a> {
     image_config: Option<&'a ImageConfig>,
 }
 
-fn read<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Body<'a>, Failure> {
+fn build_body<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Body<'a>, Failure> {
     let mut extra = Fields::default();
     for (name, json) in &chat.extra {
-        if context.client_speaks_it && PASSED_FOR_THE_DIALECT.contains(&name.as_str()) {
+        if context.client_speaks_it && DIALECT_FIELDS.contains(&name.as_str()) {
             extra.add(name, wire::raw(name, json)?);
         } else if is_advisory(name) {
             context.ignored.add(name);
@@ -129,8 +128,8 @@ fn read<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Body<'a>
             return Err(refuse(name, name));
         }
     }
-    let (system_instruction, contents) = messages::read(chat, context)?;
-    let (tools, tool_config) = tools::read(chat, context)?;
+    let (system_instruction, contents) = messages::translate(chat, context)?;
+    let (tools, tool_config) = tools::translate(chat, context)?;
     Ok(Body {
         system_instruction,
         contents,
@@ -152,14 +151,14 @@ fn generation_config<'a>(
         ResponseFormat::Text => (None, None),
         ResponseFormat::Json => (Some("application/json"), None),
         ResponseFormat::JsonSchema(schema) => {
-            for (is_there, name) in [
+            for (is_set, name) in [
                 (schema.name.is_some(), "response_format.json_schema.name"),
                 (
                     schema.description.is_some(),
                     "response_format.json_schema.description",
                 ),
             ] {
-                context.ignored.add_if(is_there, name);
+                context.ignored.add_if(is_set, name);
             }
             let name = "response_format.json_schema.schema";
             let schema = wire::object(name, &schema.schema)?;
@@ -178,7 +177,7 @@ fn generation_config<'a>(
         response_modalities: modalities(chat)?,
         response_mime_type,
         response_json_schema,
-        thinking_config: thinking::read(chat, context),
+        thinking_config: thinking::translate(chat, context),
         image_config: None,
     })
 }
@@ -197,8 +196,8 @@ fn modalities(chat: &ChatRequest) -> Result<Vec<String>, Failure> {
 
 fn path(chat: &ChatRequest) -> Result<String, Failure> {
     let model = &chat.model;
-    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
-    if model.is_empty() || !model.chars().all(is_fine) {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
+    if model.is_empty() || !model.chars().all(is_allowed) {
         return Err(refuse(
             "model",
             "model: a name with other characters than letters, digits, -, _, . and @",

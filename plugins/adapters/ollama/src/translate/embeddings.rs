@@ -10,9 +10,8 @@ use weir_sdk::media::{ANY, VectorExtractor};
 use weir_sdk::response::{self, DataReader, ResponseReader, input_usage};
 use weir_sdk::wire::{leave_out_fields, refuse};
 
-use super::{Ollama, refusal};
+use super::{Ollama, errors};
 
-/// The request path.
 pub(super) const PATH: &str = "/embed";
 
 /// The place of a vector in a response.
@@ -52,7 +51,7 @@ pub(super) fn begin(request: &EmbeddingsRequest) -> Result<StartedExchange<Ollam
     };
     let body = serde_json::to_vec(&body).expect("plain structs serialize");
     Ok(StartedExchange {
-        exchange: ResponseReader::of_data(DataReader::vectors(VECTOR, read)),
+        exchange: ResponseReader::of_data(DataReader::vectors(VECTOR, read_vectors)),
         step: Step::Send(HttpRequest::post_json(
             PATH.to_owned(),
             vec![BodyPart::Bytes(body)],
@@ -62,26 +61,26 @@ pub(super) fn begin(request: &EmbeddingsRequest) -> Result<StartedExchange<Ollam
 }
 
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct EmbedResponse<'a> {
     #[serde(borrow)]
     error: Option<&'a RawValue>,
     embeddings: Option<Vec<String>>,
     prompt_eval_count: Option<u64>,
 }
 
-fn read(body: &str, count: usize, events: &mut Vec<Event>) -> Result<(), Failure> {
-    let answer: Answer<'_> = serde_json::from_str(body)
+fn read_vectors(body: &str, count: usize, events: &mut Vec<Event>) -> Result<(), Failure> {
+    let response: EmbedResponse<'_> = serde_json::from_str(body)
         .map_err(|error| response::unreadable("one of vectors", &error))?;
-    if answer.error.is_some() {
-        return Err(refusal::from_error(body));
+    if response.error.is_some() {
+        return Err(errors::from_error(body));
     }
-    let vectors = answer.embeddings.unwrap_or_default();
+    let vectors = response.embeddings.unwrap_or_default();
     let mut places = vectors.iter().enumerate();
     if vectors.len() != count
         || !places.all(|(index, text)| VectorExtractor::is_vector(text, index))
     {
         return Err(Failure::malformed("an item of the answer is no vector"));
     }
-    events.push(input_usage(answer.prompt_eval_count, None));
+    events.push(input_usage(response.prompt_eval_count, None));
     Ok(())
 }

@@ -20,8 +20,7 @@ use weir_sdk::fields::is_advisory;
 use weir_sdk::messages::{CallArguments, content_name, misplaced};
 use weir_sdk::wire::{self, Ignored, refuse};
 
-/// A request to be sent.
-pub(super) struct Written {
+pub(super) struct UpstreamRequest {
     pub(super) body: Vec<BodyPart>,
     /// The names of omitted fields.
     pub(super) ignored: Vec<String>,
@@ -54,7 +53,7 @@ pub(super) fn write(
     request: &Request,
     context_tokens: Option<u32>,
     suffix: Option<String>,
-) -> Result<Written, Failure> {
+) -> Result<UpstreamRequest, Failure> {
     let splices = Splices::default();
     let mut context = Context {
         request,
@@ -65,7 +64,9 @@ pub(super) fn write(
     let mut messages = messages(chat, &mut context)?;
     let prompt = match &messages[..] {
         _ if !has_suffix => None,
-        [only] if only.role == "user" && only.images.is_empty() => messages.pop(),
+        [prompt_message] if prompt_message.role == "user" && prompt_message.images.is_empty() => {
+            messages.pop()
+        }
         _ => return Err(refuse("messages", "messages: more than a prompt")),
     };
     let body = Body {
@@ -84,7 +85,7 @@ pub(super) fn write(
     let body = splices
         .write(&body, body::estimated_bytes(chat))
         .map_err(|error| Failure::unsupported(error.to_string()))?;
-    Ok(Written {
+    Ok(UpstreamRequest {
         body,
         ignored: context.ignored.into_names(),
     })
@@ -109,9 +110,9 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    format: Option<Format<'a>>,
+    format: Option<OutputFormat<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    think: Option<Think>,
+    think: Option<ThinkOption>,
     stream: bool,
     /// Both off: input that exceeds the context is an error, and not silently truncated.
     truncate: bool,
@@ -121,14 +122,14 @@ struct Body<'a> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Format<'a> {
+enum OutputFormat<'a> {
     Json(&'static str),
     Schema(&'a RawValue),
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Think {
+enum ThinkOption {
     Switch(bool),
     Level(&'static str),
 }
@@ -163,7 +164,7 @@ struct Message<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     images: Vec<Base64<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<Call<'a>>,
+    tool_calls: Vec<WireToolCall<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -171,7 +172,7 @@ struct Message<'a> {
 }
 
 #[derive(Serialize)]
-struct Call<'a> {
+struct WireToolCall<'a> {
     id: &'a str,
     function: CalledFunction<'a>,
 }
@@ -200,47 +201,47 @@ struct Function<'a> {
 fn format<'a>(
     chat: &'a ChatRequest,
     context: &mut Context<'a>,
-) -> Result<Option<Format<'a>>, Failure> {
+) -> Result<Option<OutputFormat<'a>>, Failure> {
     Ok(match &chat.response_format {
         ResponseFormat::Text => None,
-        ResponseFormat::Json => Some(Format::Json("json")),
+        ResponseFormat::Json => Some(OutputFormat::Json("json")),
         ResponseFormat::JsonSchema(schema) => {
-            for (is_there, name) in [
+            for (is_set, name) in [
                 (schema.name.is_some(), "response_format.json_schema.name"),
                 (
                     schema.description.is_some(),
                     "response_format.json_schema.description",
                 ),
             ] {
-                context.ignored.add_if(is_there, name);
+                context.ignored.add_if(is_set, name);
             }
             let name = "response_format.json_schema.schema";
-            Some(Format::Schema(wire::object(name, &schema.schema)?))
+            Some(OutputFormat::Schema(wire::object(name, &schema.schema)?))
         }
     })
 }
 
 /// Returns the request for reasoning. Most models only turn it on or off; one family takes levels, and refuses every
 /// other value.
-fn think(chat: &ChatRequest, context: &mut Context<'_>) -> Option<Think> {
+fn think(chat: &ChatRequest, context: &mut Context<'_>) -> Option<ThinkOption> {
     let reasoning = &chat.reasoning;
-    for (is_there, name) in [
+    for (is_set, name) in [
         (reasoning.budget_tokens.is_some(), "reasoning.budget_tokens"),
         (reasoning.summary.is_some(), "reasoning.summary"),
     ] {
-        context.ignored.add_if(is_there, name);
+        context.ignored.add_if(is_set, name);
     }
     let takes_levels = chat.model.contains("gpt-oss");
     match reasoning.effort {
-        Some(ReasoningEffort::Off) => Some(Think::Switch(false)),
-        Some(effort) if takes_levels => Some(Think::Level(match effort {
+        Some(ReasoningEffort::Off) => Some(ThinkOption::Switch(false)),
+        Some(effort) if takes_levels => Some(ThinkOption::Level(match effort {
             ReasoningEffort::Off | ReasoningEffort::Minimal | ReasoningEffort::Low => "low",
             ReasoningEffort::Medium => "medium",
             ReasoningEffort::High | ReasoningEffort::Highest => "high",
         })),
-        Some(_) => Some(Think::Switch(true)),
-        None if reasoning.budget_tokens.is_some() => Some(Think::Switch(true)),
-        None => reasoning.adaptive.map(Think::Switch),
+        Some(_) => Some(ThinkOption::Switch(true)),
+        None if reasoning.budget_tokens.is_some() => Some(ThinkOption::Switch(true)),
+        None => reasoning.adaptive.map(ThinkOption::Switch),
     }
 }
 
@@ -297,8 +298,8 @@ fn tools<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Vec<Too
             tools.push(Tool { kind, function });
         }
     }
-    let is_one_by_one = chat.parallel_tool_calls == Some(false) && !tools.is_empty();
-    context.ignored.add_if(is_one_by_one, "parallel_tool_calls");
+    let is_sequential = chat.parallel_tool_calls == Some(false) && !tools.is_empty();
+    context.ignored.add_if(is_sequential, "parallel_tool_calls");
     Ok(tools)
 }
 
@@ -345,24 +346,24 @@ fn messages<'a>(
 ) -> Result<Vec<Message<'a>>, Failure> {
     let mut messages = Vec::with_capacity(chat.messages.len());
     for (index, message) in chat.messages.iter().enumerate() {
-        let at = At {
-            name: format!("messages[{index}]"),
+        let translator = MessageTranslator {
+            path: format!("messages[{index}]"),
             message,
         };
-        at.add_to(&mut messages, context)?;
+        translator.add_to(&mut messages, context)?;
     }
     Ok(messages)
 }
 
-/// A message and its name, for refusals.
-struct At<'a> {
-    name: String,
+/// Translates a message. `path` names the message in refusals, such as `messages[0]`.
+struct MessageTranslator<'a> {
+    path: String,
     message: &'a chat::Message,
 }
 
-impl<'a> At<'a> {
+impl<'a> MessageTranslator<'a> {
     fn refuse(&self, what: &str) -> Failure {
-        refuse(&self.name, format!("{}: {what}", self.name))
+        refuse(&self.path, format!("{}: {what}", self.path))
     }
 
     /// Adds a message. Here a message has one text, and each result is a message of its own.
@@ -375,11 +376,11 @@ impl<'a> At<'a> {
         if message.name.is_some() && message.role != Role::Tool {
             return Err(self.refuse("a name"));
         }
-        wire::leave_out_extra(&message.extra, &self.name, &mut context.ignored)?;
+        wire::leave_out_extra(&message.extra, &self.path, &mut context.ignored)?;
         let (mut texts, mut thoughts) = (Vec::new(), Vec::new());
         let (mut images, mut tool_calls, mut has_results) = (Vec::new(), Vec::new(), false);
         for part in &message.parts {
-            wire::leave_out_extra(&part.extra, &self.name, &mut context.ignored)?;
+            wire::leave_out_extra(&part.extra, &self.path, &mut context.ignored)?;
             context
                 .ignored
                 .add_if(part.cache.is_some(), "cache_control");
@@ -413,8 +414,8 @@ impl<'a> At<'a> {
             }
         }
         let thoughts = thoughts.join("\n");
-        let is_said = !texts.is_empty() || !images.is_empty() || !tool_calls.is_empty();
-        if is_said || !has_results {
+        let has_content = !texts.is_empty() || !images.is_empty() || !tool_calls.is_empty();
+        if has_content || !has_results {
             messages.push(Message {
                 role: match message.role {
                     Role::System => "system",
@@ -437,13 +438,13 @@ impl<'a> At<'a> {
             return Err(self.refuse("an image that is not in the request"));
         };
         let attachments = &context.request.attachments;
-        wire::media_type(attachments, index, None, &self.name)?;
+        wire::media_type(attachments, index, None, &self.path)?;
         Ok(context.splices.base64(index))
     }
 
-    fn call(&self, call: &'a ToolCall) -> Result<Call<'a>, Failure> {
-        let arguments = CallArguments::of(call, &self.name)?;
-        Ok(Call {
+    fn call(&self, call: &'a ToolCall) -> Result<WireToolCall<'a>, Failure> {
+        let arguments = CallArguments::of(call, &self.path)?;
+        Ok(WireToolCall {
             id: &call.id,
             function: CalledFunction {
                 name: &call.name,

@@ -11,12 +11,10 @@ use weir_sdk::chat::{ChatRequest, Content, Role};
 use weir_sdk::wire::refuse;
 
 use super::options::Options;
-use super::request::{Body, Context, Written, entry_if};
+use super::request::{Body, Context, UpstreamRequest, entry_if};
 
-/// The name of the client dialect.
 pub(super) const DIALECT: &str = "openai-completions";
 
-/// The request path of completions.
 pub(super) const PATH: &str = "/completions";
 
 /// Mistral's path.
@@ -69,16 +67,16 @@ pub(super) fn write(
     request: &Request,
     options: &Options<'_>,
     api: CompletionsApi,
-) -> Result<Written, Failure> {
+) -> Result<UpstreamRequest, Failure> {
     let prompt = prompt(chat)?;
     let context = Context::new(request, options);
-    let body = CompletionBody {
+    let content = CompletionBody {
         prompt: &prompt,
         api,
         body: Body::new(chat, &context),
     };
-    let written = context.splices.write(&body, body::estimated_bytes(chat));
-    context.written(written)
+    let body = context.splices.write(&content, body::estimated_bytes(chat));
+    context.finish(body)
 }
 
 /// Returns the prompt: the texts of the user.
@@ -123,8 +121,8 @@ impl Serialize for CompletionBody<'_> {
                     ("presence_penalty", chat.presence_penalty),
                     ("frequency_penalty", chat.frequency_penalty),
                 ];
-                let mut given = penalties.iter().filter(|(_, value)| value.is_some());
-                if let Some((name, _)) = given.next() {
+                let mut set_penalties = penalties.iter().filter(|(_, value)| value.is_some());
+                if let Some((name, _)) = set_penalties.next() {
                     return Err(context.refuse(name, *name));
                 }
                 entry_if(&mut map, "random_seed", chat.seed)?;

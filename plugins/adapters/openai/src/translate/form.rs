@@ -9,7 +9,6 @@ use weir_sdk::wire::refuse;
 /// which alone sees the files, ensures that no file does.
 const BOUNDARY: &str = "weir-form-9c3e51d0a7b84f26";
 
-/// A form in progress.
 pub(super) struct Form {
     boundary: String,
     parts: Vec<BodyPart>,
@@ -24,7 +23,6 @@ pub(super) struct FormFile<'a> {
     /// Servers derive the file's type from its ending. It must be free of quotes and control characters.
     pub(super) name: &'a str,
     pub(super) media_type: &'a str,
-    /// The index of the attachment.
     pub(super) index: u32,
 }
 
@@ -72,7 +70,6 @@ impl Form {
         self.parts
     }
 
-    /// Makes the request that sends the form.
     pub(super) fn post(self, path: String) -> HttpRequest {
         HttpRequest {
             method: "POST".to_owned(),

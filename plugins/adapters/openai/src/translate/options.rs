@@ -12,7 +12,6 @@ use super::responses;
 /// Prefix of the paths of Azure's deployments.
 pub(super) const DEPLOYMENTS: &str = "/deployments/";
 
-/// The names of the options.
 pub(super) const NAMES: [&str; 14] = [
     "api",
     "completions",
@@ -107,7 +106,6 @@ impl Default for Options<'_> {
 }
 
 impl<'a> Options<'a> {
-    /// Parses an operator's settings.
     pub(super) fn from_settings(settings: &'a [Setting]) -> Result<Self, RefusedSetting> {
         let mut options = Self::default();
         from_settings(settings, |name, value| options.set(name, value))?;

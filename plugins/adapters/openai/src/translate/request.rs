@@ -28,7 +28,7 @@ use super::{DIALECT, effort};
 use messages::Messages;
 
 /// Fields beyond the vocabulary that pass unchanged: none changes the price, makes the upstream store more data, or
-/// requests a response that [`answer`](super::answer) can't read. The list therefore excludes `prediction`, whose
+/// requests a response that [`chat_response`](super::chat_response) can't read. The list therefore excludes `prediction`, whose
 /// rejected tokens are billed as output, `prompt_cache_retention`, and `metadata`, which OpenAI refuses unless the
 /// response is stored.
 const PASSED_FIELDS: [&str; 5] = [
@@ -40,17 +40,15 @@ const PASSED_FIELDS: [&str; 5] = [
 ];
 
 /// Fields whose response only a client of this dialect can read.
-const PASSED_FOR_THE_DIALECT: [&str; 2] = ["logprobs", "top_logprobs"];
+const DIALECT_FIELDS: [&str; 2] = ["logprobs", "top_logprobs"];
 
-/// A request to be sent.
-pub(super) struct Written {
+pub(super) struct UpstreamRequest {
     pub(super) body: Vec<BodyPart>,
     /// The names of omitted fields.
     pub(super) ignored: Vec<String>,
 }
 
-/// Returns whether a chat requests log probabilities.
-pub(super) fn asks_for_logprobs(chat: &ChatRequest) -> bool {
+pub(super) fn requests_logprobs(chat: &ChatRequest) -> bool {
     let mut extra = chat.extra.iter();
     extra.any(|(name, json)| name == "logprobs" && json == "true")
 }
@@ -65,11 +63,11 @@ pub(super) fn write(
     chat: &ChatRequest,
     request: &Request,
     options: &Options<'_>,
-) -> Result<Written, Failure> {
+) -> Result<UpstreamRequest, Failure> {
     let context = Context::new(request, options);
-    let body = Body::new(chat, &context);
-    let written = context.splices.write(&body, body::estimated_bytes(chat));
-    context.written(written)
+    let content = Body::new(chat, &context);
+    let body = context.splices.write(&content, body::estimated_bytes(chat));
+    context.finish(body)
 }
 
 /// The inputs of a write beside the written piece, and its findings.
@@ -82,7 +80,7 @@ pub(super) struct Context<'a> {
     pub(super) splices: Splices,
     ignored: RefCell<Vec<String>>,
     /// The refusal that stopped the serializer.
-    refused: RefCell<Option<Failure>>,
+    refusal: RefCell<Option<Failure>>,
 }
 
 impl<'a> Context<'a> {
@@ -94,23 +92,23 @@ impl<'a> Context<'a> {
             client_speaks_it: request.client.dialect == DIALECT,
             splices: Splices::default(),
             ignored: RefCell::default(),
-            refused: RefCell::default(),
+            refusal: RefCell::default(),
         }
     }
 
     /// Returns the written body with the names of omitted fields, or the refusal that stopped the serializer.
-    pub(super) fn written(
+    pub(super) fn finish(
         &self,
-        written: Result<Vec<BodyPart>, serde_json::Error>,
-    ) -> Result<Written, Failure> {
-        match written {
-            Ok(body) => Ok(Written {
+        result: Result<Vec<BodyPart>, serde_json::Error>,
+    ) -> Result<UpstreamRequest, Failure> {
+        match result {
+            Ok(body) => Ok(UpstreamRequest {
                 body,
                 ignored: self.ignored.take(),
             }),
             Err(error) => {
-                let refused = self.refused.take();
-                Err(refused.unwrap_or_else(|| Failure::unsupported(error.to_string())))
+                let refusal = self.refusal.take();
+                Err(refusal.unwrap_or_else(|| Failure::unsupported(error.to_string())))
             }
         }
     }
@@ -132,7 +130,7 @@ impl Context<'_> {
 
     /// Stops the write with this failure.
     fn fail<E: serde::ser::Error>(&self, failure: Failure) -> E {
-        self.refused.replace(Some(failure));
+        self.refusal.replace(Some(failure));
         E::custom("refused")
     }
 
@@ -158,7 +156,7 @@ impl Context<'_> {
             if !self.client_speaks_it || own.contains(&name.as_str()) {
                 return Err(self.refuse(&format!("{at}.{name}"), format!("{at}: {name}")));
             }
-            map.serialize_entry(name, &Raw { field: name, json })?;
+            map.serialize_entry(name, &RawJson { field: name, json })?;
         }
         Ok(())
     }
@@ -209,7 +207,7 @@ impl Body<'_> {
             ResponseFormat::Text => Ok(()),
             ResponseFormat::Json => body.serialize_entry(
                 "response_format",
-                &Kind {
+                &FormatType {
                     kind: "json_object",
                 },
             ),
@@ -227,7 +225,7 @@ impl Body<'_> {
                         name: name.as_deref().unwrap_or("response"),
                         description: description.as_deref(),
                         strict: *strict,
-                        schema: Raw {
+                        schema: RawJson {
                             field: "response_format.json_schema.schema",
                             json: schema,
                         },
@@ -302,7 +300,7 @@ impl Body<'_> {
         for (name, json) in &chat.extra {
             let passes = PASSED_FIELDS.contains(&name.as_str())
                 || own.contains(&name.as_str())
-                || context.client_speaks_it && PASSED_FOR_THE_DIALECT.contains(&name.as_str())
+                || context.client_speaks_it && DIALECT_FIELDS.contains(&name.as_str())
                 || context.options.passes(name);
             if !passes {
                 if is_advisory(name) {
@@ -312,7 +310,7 @@ impl Body<'_> {
                 return Err(context.refuse(name, name));
             }
             names_end_user |= matches!(name.as_str(), "user" | "safety_identifier");
-            body.serialize_entry(name, &Raw { field: name, json })?;
+            body.serialize_entry(name, &RawJson { field: name, json })?;
         }
         match (context.options.end_user_field, context.end_user) {
             (Some(field), Some(end_user)) if !names_end_user => {
@@ -335,7 +333,7 @@ pub(super) fn entry_if<M: SerializeMap>(
 }
 
 #[derive(Serialize)]
-struct Kind {
+struct FormatType {
     #[serde(rename = "type")]
     kind: &'static str,
 }
@@ -354,7 +352,7 @@ struct NamedSchema<'a> {
     description: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     strict: Option<bool>,
-    schema: Raw<'a>,
+    schema: RawJson<'a>,
 }
 
 #[derive(Serialize)]
@@ -363,12 +361,12 @@ struct StreamOptions {
 }
 
 /// JSON that passes unchanged as text.
-struct Raw<'a> {
+struct RawJson<'a> {
     field: &'a str,
     json: &'a str,
 }
 
-impl Serialize for Raw<'_> {
+impl Serialize for RawJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // Parsed, so that no text can break out of its place in the body.
         let json: &RawValue = serde_json::from_str(self.json)

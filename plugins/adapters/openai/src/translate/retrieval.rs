@@ -15,9 +15,8 @@ use weir_sdk::response::{self, DataReader, ResponseReader, input_usage};
 use weir_sdk::wire::{Fields, refuse};
 
 use super::options::Options;
-use super::{OpenAi, refusal};
+use super::{OpenAi, errors};
 
-/// The request paths.
 pub(super) const EMBEDDINGS: &str = "/embeddings";
 pub(super) const RERANK: &str = "/rerank";
 pub(super) const MODERATIONS: &str = "/moderations";
@@ -26,7 +25,7 @@ pub(super) const MODERATIONS: &str = "/moderations";
 const VECTOR: &[&str] = &["data", ANY, "embedding"];
 
 /// Fields of each request that the adapter writes itself.
-const OWN: [&str; 10] = [
+const OWN_FIELDS: [&str; 10] = [
     "model",
     "input",
     "dimensions",
@@ -99,18 +98,22 @@ pub(super) fn embeddings(
     if input_type.is_some() && !options.takes_input_type {
         return Err(refuse("input_type", "input_type"));
     }
-    let of_field = |field| dimensions.filter(|_| options.dimensions_field == field);
+    let limit_for = |field| dimensions.filter(|_| options.dimensions_field == field);
     let body = EmbeddingsBody {
         model,
         input: inputs_of(inputs)?,
-        dimensions: of_field("dimensions"),
-        output_dimension: of_field("output_dimension"),
+        dimensions: limit_for("dimensions"),
+        output_dimension: limit_for("output_dimension"),
         encoding_format: base64.then_some("base64"),
         input_type: input_type.as_deref(),
-        fields: Fields::read(extra, &OWN, "")?,
+        fields: Fields::read(extra, &OWN_FIELDS, "")?,
     };
     let reader = DataReader::vectors(VECTOR, read_vectors);
-    Ok(begun(options.path(EMBEDDINGS, model), &body, reader))
+    Ok(start_exchange(
+        options.path(EMBEDDINGS, model),
+        &body,
+        reader,
+    ))
 }
 
 fn inputs_of(inputs: &[Input]) -> Result<Inputs<'_>, Failure> {
@@ -144,17 +147,17 @@ pub(super) fn rerank(
         top_n,
         extra,
     } = &request.task;
-    let of_field = |field| top_n.filter(|_| options.rerank_limit_field == field);
+    let limit_for = |field| top_n.filter(|_| options.rerank_limit_field == field);
     let body = RerankBody {
         model,
         query,
         documents,
-        top_n: of_field("top_n"),
-        top_k: of_field("top_k"),
-        fields: Fields::read(extra, &OWN, "")?,
+        top_n: limit_for("top_n"),
+        top_k: limit_for("top_k"),
+        fields: Fields::read(extra, &OWN_FIELDS, "")?,
     };
     let path = options.path(RERANK, model);
-    Ok(begun(path, &body, DataReader::new(read_ranking)))
+    Ok(start_exchange(path, &body, DataReader::new(read_ranking)))
 }
 
 pub(super) fn moderation(
@@ -169,13 +172,17 @@ pub(super) fn moderation(
     let body = ModerationBody {
         model,
         input: inputs,
-        fields: Fields::read(extra, &OWN, "")?,
+        fields: Fields::read(extra, &OWN_FIELDS, "")?,
     };
     let path = options.path(MODERATIONS, model);
-    Ok(begun(path, &body, DataReader::new(read_verdicts)))
+    Ok(start_exchange(path, &body, DataReader::new(read_verdicts)))
 }
 
-fn begun(path: String, body: &impl Serialize, reader: DataReader) -> StartedExchange<OpenAi> {
+fn start_exchange(
+    path: String,
+    body: &impl Serialize,
+    reader: DataReader,
+) -> StartedExchange<OpenAi> {
     let body = serde_json::to_vec(body).expect("plain structs serialize");
     StartedExchange {
         exchange: ResponseReader::of_data(reader),
@@ -186,10 +193,10 @@ fn begun(path: String, body: &impl Serialize, reader: DataReader) -> StartedExch
 
 /// A response of any of these kinds. Voyage has a ranking under `data`.
 #[derive(Deserialize)]
-struct Answer<Item> {
+struct DataBody<Item> {
     #[serde(alias = "results")]
     data: Option<Vec<Item>>,
-    usage: Option<AnswerUsage>,
+    usage: Option<WireUsage>,
     meta: Option<Meta>,
 }
 
@@ -207,7 +214,7 @@ struct RankedItem {
 }
 
 #[derive(Deserialize)]
-struct AnswerUsage {
+struct WireUsage {
     prompt_tokens: Option<u64>,
     total_tokens: Option<u64>,
 }
@@ -225,8 +232,8 @@ struct BilledUnits {
 }
 
 fn read_vectors(body: &str, count: usize, events: &mut Vec<Event>) -> Result<(), Failure> {
-    let answer: Answer<VectorItem> = read(body)?;
-    let items = answer.data.as_deref().unwrap_or_default();
+    let body: DataBody<VectorItem> = read(body)?;
+    let items = body.data.as_deref().unwrap_or_default();
     let is_next = |(position, item): (usize, &VectorItem)| {
         let is_placed = item.index.is_none_or(|index| index == position);
         is_placed && VectorExtractor::is_vector(&item.embedding, position)
@@ -236,45 +243,45 @@ fn read_vectors(body: &str, count: usize, events: &mut Vec<Event>) -> Result<(),
             "the vectors are not in the order of the inputs",
         ));
     }
-    events.push(answer.usage());
+    events.push(body.usage());
     Ok(())
 }
 
 fn read_ranking(body: &str, _: usize, events: &mut Vec<Event>) -> Result<(), Failure> {
-    let answer: Answer<RankedItem> = read(body)?;
-    let Some(ranking) = &answer.data else {
+    let body: DataBody<RankedItem> = read(body)?;
+    let Some(ranking) = &body.data else {
         return Err(Failure::malformed("the answer has no ranking"));
     };
     let json = serde_json::to_vec(ranking).expect("plain structs serialize");
     events.push(json_media(json));
-    events.push(answer.usage());
+    events.push(body.usage());
     Ok(())
 }
 
 fn read_verdicts(body: &str, _: usize, events: &mut Vec<Event>) -> Result<(), Failure> {
-    let answer: Answer<&RawValue> = read(body)?;
-    let verdicts = answer.data.as_deref().unwrap_or_default().iter();
+    let body: DataBody<&RawValue> = read(body)?;
+    let verdicts = body.data.as_deref().unwrap_or_default().iter();
     events.extend(verdicts.map(|verdict| json_media(verdict.get().as_bytes().to_vec())));
-    events.push(answer.usage());
+    events.push(body.usage());
     Ok(())
 }
 
-fn read<'a, Item: Deserialize<'a>>(body: &'a str) -> Result<Answer<Item>, Failure> {
+fn read<'a, Item: Deserialize<'a>>(body: &'a str) -> Result<DataBody<Item>, Failure> {
     // An error may stand alone, beside nothing that an answer has.
     #[derive(Deserialize)]
-    struct ErrorAnswer<'a> {
+    struct ErrorBody<'a> {
         #[serde(borrow)]
         error: Option<&'a RawValue>,
     }
-    let refused: ErrorAnswer<'_> =
+    let error_body: ErrorBody<'_> =
         serde_json::from_str(body).map_err(|error| response::unreadable("one of data", &error))?;
-    if refused.error.is_some_and(refusal::is_error) {
-        return Err(refusal::from_error(body));
+    if error_body.error.is_some_and(errors::is_error) {
+        return Err(errors::from_error(body));
     }
     serde_json::from_str(body).map_err(|error| response::unreadable("one of data", &error))
 }
 
-impl<Item> Answer<Item> {
+impl<Item> DataBody<Item> {
     fn usage(&self) -> Event {
         let reported = self.usage.as_ref();
         let tokens = reported.and_then(|usage| usage.prompt_tokens.or(usage.total_tokens));
@@ -284,8 +291,8 @@ impl<Item> Answer<Item> {
             .and_then(|meta| meta.billed_units.as_ref());
         // Cohere's client declares these counts as floats (cohere 7, `types/api_meta_billed_units.py`).
         let count = |count: f64| (count >= 0.0).then_some(count.ceil() as u64);
-        let of_units = billed.and_then(|units| count(units.input_tokens?));
-        let units = billed.and_then(|units| count(units.search_units?));
-        input_usage(tokens.or(of_units), units)
+        let billed_tokens = billed.and_then(|search_units| count(search_units.input_tokens?));
+        let search_units = billed.and_then(|search_units| count(search_units.search_units?));
+        input_usage(tokens.or(billed_tokens), search_units)
     }
 }

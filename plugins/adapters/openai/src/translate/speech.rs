@@ -18,16 +18,14 @@ use weir_sdk::sse::SseEvent;
 use weir_sdk::wire::Fields;
 
 use super::options::Options;
-use super::{OpenAi, Reader, refusal};
+use super::{OpenAi, OpenAiReader, errors};
 
-/// The request path.
 const PATH: &str = "/audio/speech";
 
-/// The id of the recording.
-const RECORDING: u32 = 0;
+const RECORDING_ID: u32 = 0;
 
 /// Fields of each request that the adapter writes itself.
-const OWN: [&str; 7] = [
+const OWN_FIELDS: [&str; 7] = [
     "model",
     "input",
     "voice",
@@ -60,18 +58,16 @@ enum BodyVoice<'a> {
     Custom { id: &'a str },
 }
 
-/// The recording of a response.
 #[derive(Debug)]
-pub struct Recording {
+pub struct SpeechResponse {
     media_type: &'static str,
     /// Whether the response is a stream of events.
     has_events: bool,
-    any: bool,
+    has_audio: bool,
     is_done: bool,
     usage: Option<Usage>,
 }
 
-/// An event of a stream.
 #[derive(Deserialize)]
 struct SpeechEvent<'a> {
     #[serde(rename = "type")]
@@ -114,13 +110,13 @@ pub(super) fn begin(
         response_format: format,
         speed: *speed,
         stream_format: has_events.then_some("sse"),
-        fields: Fields::read(extra, &OWN, "")?,
+        fields: Fields::read(extra, &OWN_FIELDS, "")?,
     };
     let body = serde_json::to_vec(&body).expect("plain structs serialize");
-    let reader = Reader::Speech(Recording {
+    let reader = OpenAiReader::Speech(SpeechResponse {
         media_type: media_type(format),
         has_events,
-        any: false,
+        has_audio: false,
         is_done: false,
         usage: None,
     });
@@ -134,7 +130,6 @@ pub(super) fn begin(
     })
 }
 
-/// The media type of a format.
 fn media_type(format: &str) -> &'static str {
     match format {
         "mp3" => "audio/mpeg",
@@ -147,7 +142,7 @@ fn media_type(format: &str) -> &'static str {
     }
 }
 
-impl Recording {
+impl SpeechResponse {
     /// Whether the response is the bytes of the recording.
     pub(super) fn is_raw(&self) -> bool {
         !self.has_events
@@ -161,15 +156,15 @@ impl Recording {
         if self.has_events {
             return (Cow::Borrowed(bytes), Ok(()));
         }
-        self.push(bytes.to_vec(), events);
+        self.push_audio(bytes.to_vec(), events);
         (Cow::Borrowed(&[]), Ok(()))
     }
 
-    fn push(&mut self, data: Vec<u8>, events: &mut Vec<Event>) {
+    fn push_audio(&mut self, data: Vec<u8>, events: &mut Vec<Event>) {
         if !data.is_empty() {
-            self.any = true;
+            self.has_audio = true;
             events.push(Event::MediaBytes(MediaBytes {
-                id: RECORDING,
+                id: RECORDING_ID,
                 data,
             }));
         }
@@ -180,17 +175,17 @@ impl Recording {
         event: SseEvent<'_>,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
-        let read: SpeechEvent<'_> = serde_json::from_str(event.data)
+        let speech_event: SpeechEvent<'_> = serde_json::from_str(event.data)
             .map_err(|error| response::unreadable("a stream of speech", &error))?;
-        if read.error.is_some_and(refusal::is_error) {
-            return Err(refusal::from_error(event.data));
+        if speech_event.error.is_some_and(errors::is_error) {
+            return Err(errors::from_error(event.data));
         }
-        if let Some(audio) = &read.audio {
-            self.push(decode_base64(audio)?, events);
+        if let Some(audio) = &speech_event.audio {
+            self.push_audio(decode_base64(audio)?, events);
         }
-        if read.kind == Some("speech.audio.done") {
+        if speech_event.kind == Some("speech.audio.done") {
             self.is_done = true;
-            self.usage = read.usage.map(|usage| Usage {
+            self.usage = speech_event.usage.map(|usage| Usage {
                 input_tokens: usage.input_tokens,
                 cache_read_tokens: None,
                 cache_write_short_tokens: None,
@@ -209,7 +204,7 @@ impl Recording {
         match self.has_events {
             false => Ok(()),
             true if body.starts_with(b"{") => {
-                Err(refusal::from_error(&String::from_utf8_lossy(body)))
+                Err(errors::from_error(&String::from_utf8_lossy(body)))
             }
             true => Err(Failure::malformed("the answer is not a stream of events")),
         }
@@ -219,13 +214,13 @@ impl Recording {
         if self.has_events && !self.is_done {
             return Err(response::cut());
         }
-        if !self.any {
+        if !self.has_audio {
             return Err(Failure::malformed("the answer has no recording"));
         }
         events.push(Event::Media(Media {
             media_type: self.media_type.to_owned(),
             data: Vec::new(),
-            bytes_before: Some(RECORDING),
+            bytes_before: Some(RECORDING_ID),
             url: None,
             revised_prompt: None,
             is_preview: false,

@@ -18,14 +18,13 @@ use weir_sdk::wire::refuse;
 
 use super::form::{Form, FormFile};
 use super::options::Options;
-use super::{OpenAi, Reader, refusal};
+use super::{OpenAi, OpenAiReader, errors};
 
-/// The request paths.
 const TRANSCRIPTIONS: &str = "/audio/transcriptions";
 const TRANSLATIONS: &str = "/audio/translations";
 
 /// Fields of each request that the adapter writes itself.
-const OWN: [&str; 9] = [
+const OWN_FIELDS: [&str; 9] = [
     "file",
     "model",
     "language",
@@ -37,18 +36,17 @@ const OWN: [&str; 9] = [
     "stream",
 ];
 
-/// The transcript of a response.
 #[derive(Debug)]
-pub struct Transcript {
+pub struct TranscriptResponse {
     form: TranscriptForm,
     blocks: Blocks,
-    any: bool,
+    has_text: bool,
     is_done: bool,
 }
 
 /// A response, or an event of a stream.
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct TranscriptBody<'a> {
     #[serde(rename = "type")]
     kind: Option<String>,
     text: Option<String>,
@@ -72,11 +70,11 @@ struct WireUsage {
     seconds: Option<f64>,
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
-    input_token_details: Option<Details>,
+    input_token_details: Option<TokenDetails>,
 }
 
 #[derive(Deserialize)]
-struct Details {
+struct TokenDetails {
     audio_tokens: Option<u64>,
 }
 
@@ -96,10 +94,10 @@ pub(super) fn begin(
         true => TRANSLATIONS,
         false => TRANSCRIPTIONS,
     };
-    let reader = Reader::Transcription(Transcript {
+    let reader = OpenAiReader::Transcription(TranscriptResponse {
         form: task.form,
         blocks: Blocks::default(),
-        any: false,
+        has_text: false,
         is_done: false,
     });
     Ok(StartedExchange {
@@ -132,7 +130,7 @@ fn fields(task: &TranscriptionRequest) -> Result<Vec<(Cow<'_, str>, String)>, Fa
         fields.push(("stream".into(), "true".to_owned()));
     }
     for (name, json) in &task.extra {
-        if OWN.contains(&name.as_str()) {
+        if OWN_FIELDS.contains(&name.as_str()) {
             return Err(refuse(name, name));
         }
         let value: Value =
@@ -140,17 +138,17 @@ fn fields(task: &TranscriptionRequest) -> Result<Vec<(Cow<'_, str>, String)>, Fa
         match value {
             Value::Array(items) => {
                 for item in items {
-                    fields.push((format!("{name}[]").into(), plain(name, item)?));
+                    fields.push((format!("{name}[]").into(), form_text(name, item)?));
                 }
             }
-            value => fields.push((name.into(), plain(name, value)?)),
+            value => fields.push((name.into(), form_text(name, value)?)),
         }
     }
     Ok(fields)
 }
 
 /// Returns the text of a value in a form.
-fn plain(name: &str, value: Value) -> Result<String, Failure> {
+fn form_text(name: &str, value: Value) -> Result<String, Failure> {
     match value {
         Value::String(text) => Ok(text),
         Value::Number(_) | Value::Bool(_) => Ok(value.to_string()),
@@ -158,7 +156,7 @@ fn plain(name: &str, value: Value) -> Result<String, Failure> {
     }
 }
 
-impl Transcript {
+impl TranscriptResponse {
     pub(super) fn read_event(
         &mut self,
         event: SseEvent<'_>,
@@ -168,17 +166,17 @@ impl Transcript {
         if event.data == "[DONE]" || self.is_done {
             return Ok(());
         }
-        let answer = read(event.data)?;
-        match answer.kind.as_deref() {
+        let body = read(event.data)?;
+        match body.kind.as_deref() {
             Some("transcript.text.delta") => {
-                self.write(answer.delta.as_deref().unwrap_or_default(), events);
+                self.write(body.delta.as_deref().unwrap_or_default(), events);
             }
             Some("transcript.text.done") => {
-                if !self.any {
-                    self.write(answer.text.as_deref().unwrap_or_default(), events);
+                if !self.has_text {
+                    self.write(body.text.as_deref().unwrap_or_default(), events);
                 }
                 self.blocks.end_run(events);
-                events.extend(answer.usage.map(usage));
+                events.extend(body.usage.map(usage));
                 self.is_done = true;
             }
             // Segments of speakers, and later kinds.
@@ -204,23 +202,23 @@ impl Transcript {
             self.blocks.end_run(events);
             return Ok(());
         }
-        let answer = read(&body)?;
-        let Some(text) = &answer.text else {
+        let body = read(&body)?;
+        let Some(text) = &body.text else {
             return Err(Failure::malformed("the answer has no text"));
         };
         self.write(text, events);
         self.blocks.end_run(events);
         if self.form == TranscriptForm::Timed {
-            events.push(json_media(answer.timings()));
+            events.push(json_media(body.timings()));
         }
         // Servers that count no usage still tell the duration.
-        let duration = answer.duration;
+        let duration = body.duration;
         let duration = duration.and_then(|json| serde_json::from_str(json.get()).ok());
         let by_duration = duration.map(|seconds| WireUsage {
             seconds: Some(seconds),
             ..WireUsage::default()
         });
-        events.extend(answer.usage.or(by_duration).map(usage));
+        events.extend(body.usage.or(by_duration).map(usage));
         Ok(())
     }
 
@@ -233,12 +231,12 @@ impl Transcript {
     }
 
     fn write(&mut self, text: &str, events: &mut Vec<Event>) {
-        self.any = true;
+        self.has_text = true;
         self.blocks.say(Block::Text, text.to_owned(), events);
     }
 }
 
-impl Answer<'_> {
+impl TranscriptBody<'_> {
     /// Returns the timings as a JSON object.
     fn timings(&self) -> Vec<u8> {
         let fields = [
@@ -258,12 +256,12 @@ impl Answer<'_> {
     }
 }
 
-fn read(json: &str) -> Result<Answer<'_>, Failure> {
-    let answer: Answer<'_> =
+fn read(json: &str) -> Result<TranscriptBody<'_>, Failure> {
+    let body: TranscriptBody<'_> =
         serde_json::from_str(json).map_err(|error| response::unreadable("a transcript", &error))?;
-    match answer.error.is_some_and(refusal::is_error) {
-        true => Err(refusal::from_error(json)),
-        false => Ok(answer),
+    match body.error.is_some_and(errors::is_error) {
+        true => Err(errors::from_error(json)),
+        false => Ok(body),
     }
 }
 

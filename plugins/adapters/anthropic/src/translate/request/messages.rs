@@ -35,7 +35,7 @@ const PART_FIELDS: [&str; 12] = [
 ];
 
 #[derive(Serialize)]
-pub(super) struct Turn<'a> {
+pub(super) struct WireMessage<'a> {
     role: &'static str,
     content: Content<'a>,
     #[serde(flatten)]
@@ -133,26 +133,26 @@ enum Source<'a> {
 }
 
 /// Returns the system prompt, and the turns after it.
-pub(super) fn read<'a>(
+pub(super) fn translate<'a>(
     chat: &'a ChatRequest,
     context: &mut Context<'a>,
-) -> Result<(Option<Content<'a>>, Vec<Turn<'a>>), Failure> {
+) -> Result<(Option<Content<'a>>, Vec<WireMessage<'a>>), Failure> {
     let mut system: Option<Content<'a>> = None;
-    let mut turns: Vec<Turn<'a>> = Vec::new();
+    let mut wire_messages: Vec<WireMessage<'a>> = Vec::new();
     for (index, message) in chat.messages.iter().enumerate() {
-        let at = At {
-            name: format!("messages[{index}]"),
+        let translator = MessageTranslator {
+            path: format!("messages[{index}]"),
             message,
         };
         if message.name.is_some() && message.role != Role::Tool {
-            return Err(at.refuse("a name"));
+            return Err(translator.refuse("a name"));
         }
         let mut blocks = Vec::with_capacity(message.parts.len());
         for part in &message.parts {
-            blocks.extend(at.block(part, context)?);
+            blocks.extend(translator.block(part, context)?);
         }
-        let extra = context.extra(&message.extra, &MESSAGE_FIELDS, &at.name)?;
-        if message.role == Role::System && turns.is_empty() && extra.is_empty() {
+        let extra = context.extra(&message.extra, &MESSAGE_FIELDS, &translator.path)?;
+        if message.role == Role::System && wire_messages.is_empty() && extra.is_empty() {
             system.get_or_insert(Content(Vec::new())).0.extend(blocks);
             continue;
         }
@@ -160,29 +160,29 @@ pub(super) fn read<'a>(
             Role::Assistant => "assistant",
             Role::System if context.client_speaks_it => "system",
             Role::System => {
-                blocks.iter_mut().for_each(remind);
+                blocks.iter_mut().for_each(mark_as_reminder);
                 "user"
             }
             Role::User | Role::Tool => "user",
         };
-        match turns.last_mut() {
+        match wire_messages.last_mut() {
             // All results of a turn's calls must be in one turn, and adjacent turns of one role are merged.
             Some(last) if last.role == role && last.extra.is_empty() && extra.is_empty() => {
                 last.content.0.extend(blocks);
             }
             _ if blocks.is_empty() && extra.is_empty() => {}
-            _ => turns.push(Turn {
+            _ => wire_messages.push(WireMessage {
                 role,
                 content: Content(blocks),
                 extra,
             }),
         }
     }
-    Ok((system.filter(|system| !system.0.is_empty()), turns))
+    Ok((system.filter(|system| !system.0.is_empty()), wire_messages))
 }
 
 /// Marks a text of the system within the user's turn.
-fn remind(block: &mut Block<'_>) {
+fn mark_as_reminder(block: &mut Block<'_>) {
     if let BlockBody::Text { text } = &mut block.body {
         *text = text
             .clone()
@@ -190,15 +190,15 @@ fn remind(block: &mut Block<'_>) {
     }
 }
 
-/// A message and its name, for refusals.
-struct At<'a> {
-    name: String,
+/// Translates a message. `path` names the message in refusals, such as `messages[0]`.
+struct MessageTranslator<'a> {
+    path: String,
     message: &'a Message,
 }
 
-impl<'a> At<'a> {
+impl<'a> MessageTranslator<'a> {
     fn refuse(&self, what: &str) -> Failure {
-        refuse(&self.name, format!("{}: {what}", self.name))
+        refuse(&self.path, format!("{}: {what}", self.path))
     }
 
     /// Refuses a value that the dialect has, but not for this role.
@@ -218,13 +218,13 @@ impl<'a> At<'a> {
                 .add_if(part.cache.is_some(), "cache_control");
             return Ok(None);
         };
-        let is_marked = !matches!(
+        let can_end_prefix = !matches!(
             body,
             BlockBody::Thinking { .. } | BlockBody::RedactedThinking { .. } | BlockBody::Opaque(_)
         );
         context
             .ignored
-            .add_if(part.cache.is_some() && !is_marked, "cache_control");
+            .add_if(part.cache.is_some() && !can_end_prefix, "cache_control");
         if !matches!(body, BlockBody::Thinking { .. }) {
             context
                 .ignored
@@ -232,8 +232,8 @@ impl<'a> At<'a> {
         }
         Ok(Some(Block {
             body,
-            extra: context.extra(&part.extra, &PART_FIELDS, &self.name)?,
-            cache_control: CacheControl::beside(&part.extra, part.cache).filter(|_| is_marked),
+            extra: context.extra(&part.extra, &PART_FIELDS, &self.path)?,
+            cache_control: CacheControl::beside(&part.extra, part.cache).filter(|_| can_end_prefix),
         }))
     }
 
@@ -288,16 +288,16 @@ impl<'a> At<'a> {
         file: &'a File,
         context: &mut Context<'a>,
     ) -> Result<BlockBody<'a>, Failure> {
-        let given = file.media_type.as_deref();
+        let declared_type = file.media_type.as_deref();
         if let chat::Source::Attachment(index) = file.source {
             let attachments = context.attachments;
-            let media_type = wire::media_type(attachments, index, given, &self.name)?;
+            let media_type = wire::media_type(attachments, index, declared_type, &self.path)?;
             if media_type != "application/pdf" {
                 return Err(self.refuse(&format!("a file of type {media_type}")));
             }
         }
         Ok(BlockBody::Document {
-            source: self.source(&file.source, given, context)?,
+            source: self.source(&file.source, declared_type, context)?,
             title: file.title.as_deref().or(file.name.as_deref()),
             context: file.context.as_deref(),
             citations: file.cite.map(|enabled| Citations { enabled }),
@@ -307,7 +307,7 @@ impl<'a> At<'a> {
     fn source(
         &self,
         source: &'a chat::Source,
-        given: Option<&'a str>,
+        declared_type: Option<&'a str>,
         context: &mut Context<'a>,
     ) -> Result<Source<'a>, Failure> {
         Ok(match source {
@@ -319,7 +319,7 @@ impl<'a> At<'a> {
             chat::Source::Attachment(index) => {
                 let attachments = context.attachments;
                 Source::Base64 {
-                    media_type: wire::media_type(attachments, *index, given, &self.name)?,
+                    media_type: wire::media_type(attachments, *index, declared_type, &self.path)?,
                     data: context.splices.base64(*index),
                 }
             }
@@ -327,7 +327,7 @@ impl<'a> At<'a> {
     }
 
     fn call(&self, call: &'a ToolCall) -> Result<BlockBody<'a>, Failure> {
-        let input = CallArguments::of(call, &self.name)?;
+        let input = CallArguments::of(call, &self.path)?;
         Ok(BlockBody::ToolUse {
             id: call_id(&call.id),
             name: &call.name,
@@ -367,7 +367,7 @@ impl<'a> At<'a> {
     /// Returns a block of this dialect unchanged; refuses another dialect's.
     fn opaque(&self, opaque: &'a Opaque, context: &Context<'_>) -> Result<Fields<'a>, Failure> {
         if context.client_speaks_it {
-            Fields::of_object(&opaque.json, &[], &self.name)
+            Fields::of_object(&opaque.json, &[], &self.path)
         } else {
             Err(self.refuse(&format!("a {} block", opaque.kind)))
         }

@@ -24,9 +24,9 @@ pub(super) struct Thinking {
     display: Option<&'static str>,
 }
 
-/// The client's wish.
-enum Asked {
-    Nothing,
+/// The form of reasoning that the client requests.
+enum ReasoningMode {
+    Unspecified,
     Off,
     Budget(u32),
     Adaptive,
@@ -35,7 +35,7 @@ enum Asked {
 }
 
 /// Returns the request for reasoning, and the effort.
-pub(super) fn read(
+pub(super) fn translate(
     chat: &ChatRequest,
     options: &Options<'_>,
     context: &mut Context<'_>,
@@ -59,25 +59,27 @@ pub(super) fn read(
             display: None,
         })
     };
-    let effort = reasoning.effort.and_then(word);
+    let effort = reasoning.effort.and_then(effort_name);
     let budget = || budget_of(reasoning.effort, chat.max_output_tokens);
-    let (mut thinking, effort) = match (asked(chat, context), options.thinking) {
-        (Asked::Nothing, options::Thinking::Auto | options::Thinking::Adaptive) => (None, effort),
-        (Asked::Nothing, _) => {
+    let (mut thinking, effort) = match (requested_mode(chat, context), options.thinking) {
+        (ReasoningMode::Unspecified, options::Thinking::Auto | options::Thinking::Adaptive) => {
+            (None, effort)
+        }
+        (ReasoningMode::Unspecified, _) => {
             context.ignored.add_if(effort.is_some(), "reasoning_effort");
             (None, None)
         }
-        (Asked::Off, options::Thinking::None) => (None, None),
-        (Asked::Off, options::Thinking::Budget) => (off(), None),
-        (Asked::Off, _) => (off(), effort),
+        (ReasoningMode::Off, options::Thinking::None) => (None, None),
+        (ReasoningMode::Off, options::Thinking::Budget) => (off(), None),
+        (ReasoningMode::Off, _) => (off(), effort),
         (_, options::Thinking::None) => {
             context.ignored.add("reasoning");
             (None, None)
         }
-        (Asked::Budget(tokens), options::Thinking::Auto) => {
+        (ReasoningMode::Budget(tokens), options::Thinking::Auto) => {
             (thinking("enabled", Some(tokens)), effort)
         }
-        (Asked::Budget(tokens), options::Thinking::Budget) => {
+        (ReasoningMode::Budget(tokens), options::Thinking::Budget) => {
             context.ignored.add_if(effort.is_some(), "reasoning_effort");
             (thinking("enabled", Some(tokens)), None)
         }
@@ -86,8 +88,8 @@ pub(super) fn read(
             (thinking("adaptive", None), effort)
         }
     };
-    let is_budgeted = |thinking: &Thinking| thinking.budget_tokens.is_some();
-    if thinking.as_ref().is_some_and(is_budgeted) && has_unsigned_calls(chat) {
+    let has_budget = |thinking: &Thinking| thinking.budget_tokens.is_some();
+    if thinking.as_ref().is_some_and(has_budget) && has_unsigned_calls(chat) {
         context.ignored.add("reasoning");
         thinking = None;
     }
@@ -100,20 +102,20 @@ pub(super) fn read(
     Ok((thinking, effort))
 }
 
-fn asked(chat: &ChatRequest, context: &Context<'_>) -> Asked {
+fn requested_mode(chat: &ChatRequest, context: &Context<'_>) -> ReasoningMode {
     let reasoning = &chat.reasoning;
     match (
         reasoning.effort,
         reasoning.budget_tokens,
         reasoning.adaptive,
     ) {
-        (Some(ReasoningEffort::Off), ..) => Asked::Off,
-        (_, Some(tokens), _) => Asked::Budget(tokens),
-        (_, _, Some(true)) => Asked::Adaptive,
-        (_, _, Some(false)) => Asked::Off,
+        (Some(ReasoningEffort::Off), ..) => ReasoningMode::Off,
+        (_, Some(tokens), _) => ReasoningMode::Budget(tokens),
+        (_, _, Some(true)) => ReasoningMode::Adaptive,
+        (_, _, Some(false)) => ReasoningMode::Off,
         // In this dialect an effort alone requests no reasoning.
-        (Some(_), None, None) if !context.client_speaks_it => Asked::Effort,
-        (_, None, None) => Asked::Nothing,
+        (Some(_), None, None) if !context.client_speaks_it => ReasoningMode::Effort,
+        (_, None, None) => ReasoningMode::Unspecified,
     }
 }
 
@@ -125,17 +127,17 @@ fn has_unsigned_calls(chat: &ChatRequest) -> bool {
     let last_turn = chat.messages.iter().rev().take_while(of_user);
     let has_results = last_turn.clone().any(|message| message.role == Role::Tool);
     let before = chat.messages.iter().rev().skip_while(of_user);
-    let mut caller = before.take_while(|message| message.role == Role::Assistant);
+    let mut last_calls = before.take_while(|message| message.role == Role::Assistant);
     let is_signed = |message: &Message| {
         message.parts.iter().any(|part| match &part.content {
             Content::Reasoning(reasoning) => part.signature.is_some() || reasoning.sealed.is_some(),
             _ => false,
         })
     };
-    has_results && !caller.any(is_signed)
+    has_results && !last_calls.any(is_signed)
 }
 
-fn word(effort: ReasoningEffort) -> Option<&'static str> {
+fn effort_name(effort: ReasoningEffort) -> Option<&'static str> {
     Some(match effort {
         ReasoningEffort::Off => return None,
         ReasoningEffort::Minimal | ReasoningEffort::Low => "low",

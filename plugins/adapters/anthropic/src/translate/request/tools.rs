@@ -44,7 +44,7 @@ pub(super) struct ToolChoice<'a> {
     disable_parallel_tool_use: Option<bool>,
 }
 
-pub(super) fn read<'a>(
+pub(super) fn translate<'a>(
     chat: &'a ChatRequest,
     context: &mut Context<'a>,
 ) -> Result<(Vec<Tool<'a>>, Option<ToolChoice<'a>>), Failure> {
@@ -59,10 +59,10 @@ pub(super) fn read<'a>(
             _ => true,
         };
         if is_allowed {
-            tools.push(read_tool(tool, &format!("tools[{index}]"), context)?);
+            tools.push(translate_tool(tool, &format!("tools[{index}]"), context)?);
         }
     }
-    let choice = read_choice(chat, !tools.is_empty());
+    let choice = translate_choice(chat, !tools.is_empty());
     Ok((tools, choice))
 }
 
@@ -74,7 +74,7 @@ fn name_of(tool: &chat::Tool) -> Option<&str> {
     }
 }
 
-fn read_choice(chat: &ChatRequest, has_tools: bool) -> Option<ToolChoice<'_>> {
+fn translate_choice(chat: &ChatRequest, has_tools: bool) -> Option<ToolChoice<'_>> {
     let one_at_a_time = (chat.parallel_tool_calls == Some(false) && has_tools).then_some(true);
     let choice = |kind, name| {
         Some(ToolChoice {
@@ -98,7 +98,7 @@ fn read_choice(chat: &ChatRequest, has_tools: bool) -> Option<ToolChoice<'_>> {
     }
 }
 
-fn read_tool<'a>(
+fn translate_tool<'a>(
     tool: &'a chat::Tool,
     at: &str,
     context: &mut Context<'a>,
@@ -108,7 +108,7 @@ fn read_tool<'a>(
         Some(_) => &["type", "name", "cache_control"],
         None => &["type", "name"],
     };
-    let read = match &tool.kind {
+    let wire_tool = match &tool.kind {
         ToolKind::Function(function) => Tool {
             kind: None,
             name: Some(&function.name),
@@ -155,6 +155,6 @@ fn read_tool<'a>(
     Ok(Tool {
         extra: context.extra(&tool.extra, &TOOL_FIELDS, at)?,
         cache_control: CacheControl::beside(&tool.extra, tool.cache),
-        ..read
+        ..wire_tool
     })
 }

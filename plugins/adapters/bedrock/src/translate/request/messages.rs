@@ -23,7 +23,7 @@ const MAX_ID_BYTES: usize = 64;
 const MAX_NAME_CHARACTERS: usize = 190;
 
 #[derive(Serialize)]
-pub(super) struct Turn<'a> {
+pub(super) struct WireMessage<'a> {
     role: &'static str,
     content: Vec<Block<'a>>,
 }
@@ -43,14 +43,14 @@ pub(super) enum Block<'a> {
 #[derive(Serialize)]
 pub(super) struct ImageBlock<'a> {
     format: &'a str,
-    source: Bytes<'a>,
+    source: ByteSource<'a>,
 }
 
 #[derive(Serialize)]
 pub(super) struct DocumentBlock<'a> {
     format: &'static str,
     name: String,
-    source: Bytes<'a>,
+    source: ByteSource<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     context: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,7 +58,7 @@ pub(super) struct DocumentBlock<'a> {
 }
 
 #[derive(Serialize)]
-struct Bytes<'a> {
+struct ByteSource<'a> {
     bytes: Base64<'a>,
 }
 
@@ -92,52 +92,52 @@ pub(super) struct ToolResultBlock<'a> {
 }
 
 /// Returns the system prompt, and the turns after it.
-pub(super) fn read<'a>(
+pub(super) fn translate<'a>(
     chat: &'a ChatRequest,
     context: &mut Context<'a>,
-) -> Result<(Vec<Block<'a>>, Vec<Turn<'a>>), Failure> {
+) -> Result<(Vec<Block<'a>>, Vec<WireMessage<'a>>), Failure> {
     let mut system: Vec<Block<'a>> = Vec::new();
-    let mut turns: Vec<Turn<'a>> = Vec::new();
+    let mut wire_messages: Vec<WireMessage<'a>> = Vec::new();
     for (index, message) in chat.messages.iter().enumerate() {
-        let at = At {
-            name: format!("messages[{index}]"),
+        let translator = MessageTranslator {
+            path: format!("messages[{index}]"),
             message,
         };
         if message.name.is_some() && message.role != Role::Tool {
-            return Err(at.refuse("a name"));
+            return Err(translator.refuse("a name"));
         }
-        wire::leave_out_extra(&message.extra, &at.name, &mut context.ignored)?;
+        wire::leave_out_extra(&message.extra, &translator.path, &mut context.ignored)?;
         let mut blocks = Vec::with_capacity(message.parts.len());
         for part in &message.parts {
-            at.add(part, &mut blocks, context)?;
+            translator.add(part, &mut blocks, context)?;
         }
         let role = match message.role {
-            Role::System if turns.is_empty() => {
+            Role::System if wire_messages.is_empty() => {
                 system.extend(blocks);
                 continue;
             }
             Role::System => {
-                blocks.iter_mut().for_each(remind);
+                blocks.iter_mut().for_each(mark_as_reminder);
                 "user"
             }
             Role::Assistant => "assistant",
             Role::User | Role::Tool => "user",
         };
-        match turns.last_mut() {
+        match wire_messages.last_mut() {
             // All results of a turn's calls must be in one turn, and roles must alternate.
             Some(last) if last.role == role => last.content.extend(blocks),
             _ if blocks.is_empty() => {}
-            _ => turns.push(Turn {
+            _ => wire_messages.push(WireMessage {
                 role,
                 content: blocks,
             }),
         }
     }
-    Ok((system, turns))
+    Ok((system, wire_messages))
 }
 
 /// Marks a text of the system within the user's turn.
-fn remind(block: &mut Block<'_>) {
+fn mark_as_reminder(block: &mut Block<'_>) {
     if let Block::Text(text) = block {
         *text = text
             .clone()
@@ -145,15 +145,15 @@ fn remind(block: &mut Block<'_>) {
     }
 }
 
-/// A message and its name, for refusals.
-struct At<'a> {
-    name: String,
+/// Translates a message. `path` names the message in refusals, such as `messages[0]`.
+struct MessageTranslator<'a> {
+    path: String,
     message: &'a Message,
 }
 
-impl<'a> At<'a> {
+impl<'a> MessageTranslator<'a> {
     fn refuse(&self, what: &str) -> Failure {
-        refuse(&self.name, format!("{}: {what}", self.name))
+        refuse(&self.path, format!("{}: {what}", self.path))
     }
 
     /// Adds the block of a part and the cache point behind it.
@@ -163,7 +163,7 @@ impl<'a> At<'a> {
         blocks: &mut Vec<Block<'a>>,
         context: &mut Context<'a>,
     ) -> Result<(), Failure> {
-        wire::leave_out_extra(&part.extra, &self.name, &mut context.ignored)?;
+        wire::leave_out_extra(&part.extra, &self.path, &mut context.ignored)?;
         let block = self.block(part, context)?;
         let can_end_prefix = matches!(
             block,
@@ -241,7 +241,7 @@ impl<'a> At<'a> {
         let Source::Attachment(index) = image.source else {
             return Err(self.refuse("an image by its URL or id"));
         };
-        let media_type = wire::media_type(context.attachments, index, None, &self.name)?;
+        let media_type = wire::media_type(context.attachments, index, None, &self.path)?;
         let format = media_type.strip_prefix("image/").unwrap_or(media_type);
         if !["png", "jpeg", "gif", "webp"].contains(&format) {
             return Err(self.refuse(&format!("an image of type {media_type}")));
@@ -249,7 +249,7 @@ impl<'a> At<'a> {
         let bytes = context.splices.base64(index);
         Ok(Block::Image(ImageBlock {
             format,
-            source: Bytes { bytes },
+            source: ByteSource { bytes },
         }))
     }
 
@@ -257,19 +257,19 @@ impl<'a> At<'a> {
         let Source::Attachment(index) = file.source else {
             return Err(self.refuse("a file by its URL or id"));
         };
-        let given = file.media_type.as_deref();
-        let media_type = wire::media_type(context.attachments, index, given, &self.name)?;
+        let declared_type = file.media_type.as_deref();
+        let media_type = wire::media_type(context.attachments, index, declared_type, &self.path)?;
         let Some(format) = document_format(media_type) else {
             return Err(self.refuse(&format!("a file of type {media_type}")));
         };
-        let asked = file.title.as_deref().or(file.name.as_deref());
-        let name = document_name(asked.unwrap_or_default(), &context.document_names);
+        let title = file.title.as_deref().or(file.name.as_deref());
+        let name = document_name(title.unwrap_or_default(), &context.document_names);
         context.document_names.push(name.clone());
         let bytes = context.splices.base64(index);
         Ok(Block::Document(DocumentBlock {
             format,
             name,
-            source: Bytes { bytes },
+            source: ByteSource { bytes },
             context: file.context.as_deref(),
             citations: file.cite.map(|enabled| Citations { enabled }),
         }))
@@ -279,7 +279,7 @@ impl<'a> At<'a> {
         Ok(ToolUse {
             tool_use_id: call_id(&call.id),
             name: &call.name,
-            input: CallArguments::of(call, &self.name)?,
+            input: CallArguments::of(call, &self.path)?,
         })
     }
 
@@ -326,11 +326,11 @@ fn document_format(media_type: &str) -> Option<&'static str> {
 
 /// Returns a document's name in the upstream's alphabet: letters, digits, single spaces, hyphens, parentheses and square
 /// brackets. A name that another document has gets a number.
-fn document_name(asked: &str, taken: &[String]) -> String {
-    let is_fine = |c: char| c.is_ascii_alphanumeric() || "-()[]".contains(c);
-    let words = asked.split_whitespace().map(|word| -> String {
-        let fine = word.chars().map(|c| if is_fine(c) { c } else { '-' });
-        fine.collect()
+fn document_name(title: &str, used_names: &[String]) -> String {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-()[]".contains(c);
+    let words = title.split_whitespace().map(|word| -> String {
+        let allowed = word.chars().map(|c| if is_allowed(c) { c } else { '-' });
+        allowed.collect()
     });
     let name = words.collect::<Vec<_>>().join(" ");
     let name: String = name.chars().take(MAX_NAME_CHARACTERS).collect();
@@ -340,7 +340,7 @@ fn document_name(asked: &str, taken: &[String]) -> String {
     };
     let mut numbered = name.to_owned();
     let mut number = 1;
-    while taken.contains(&numbered) {
+    while used_names.contains(&numbered) {
         number += 1;
         numbered = format!("{name} ({number})");
     }
@@ -349,11 +349,11 @@ fn document_name(asked: &str, taken: &[String]) -> String {
 
 /// Returns the id of a call in the upstream's alphabet and length. The end of a long id differs more often than its beginning.
 fn call_id(id: &str) -> Cow<'_, str> {
-    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
-    if id.len() <= MAX_ID_BYTES && !id.is_empty() && id.chars().all(is_fine) {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
+    if id.len() <= MAX_ID_BYTES && !id.is_empty() && id.chars().all(is_allowed) {
         return Cow::Borrowed(id);
     }
-    let replaced = id.chars().map(|c| if is_fine(c) { c } else { '_' });
+    let replaced = id.chars().map(|c| if is_allowed(c) { c } else { '_' });
     let replaced: String = replaced.collect();
     match replaced.len() {
         0 => Cow::Borrowed("_"),

@@ -26,7 +26,7 @@ struct Thinking {
 }
 
 /// Returns the request for reasoning, and the effort.
-pub(super) fn read(
+pub(super) fn translate(
     chat: &ChatRequest,
     context: &mut Context<'_>,
 ) -> Result<(Option<ModelFields>, Option<&'static str>), Failure> {
@@ -36,7 +36,7 @@ pub(super) fn read(
         .add_if(reasoning.summary.is_some(), "reasoning.summary");
     let is_off =
         reasoning.effort == Some(ReasoningEffort::Off) || reasoning.adaptive == Some(false);
-    let is_asked = reasoning.effort.is_some()
+    let is_requested = reasoning.effort.is_some()
         || reasoning.budget_tokens.is_some()
         || reasoning.adaptive == Some(true);
     let fields = |kind, budget_tokens| {
@@ -48,7 +48,7 @@ pub(super) fn read(
         })
     };
     Ok(match context.options.thinking {
-        _ if !is_off && !is_asked => (None, None),
+        _ if !is_off && !is_requested => (None, None),
         options::Thinking::None => {
             for (is_named, name) in [
                 (reasoning.effort.is_some(), "reasoning_effort"),
@@ -60,7 +60,10 @@ pub(super) fn read(
             (None, None)
         }
         _ if is_off => (fields("disabled", None), None),
-        options::Thinking::Adaptive => (fields("adaptive", None), reasoning.effort.and_then(word)),
+        options::Thinking::Adaptive => (
+            fields("adaptive", None),
+            reasoning.effort.and_then(effort_name),
+        ),
         options::Thinking::Budget => {
             let budget = match reasoning.budget_tokens {
                 Some(tokens) => tokens,
@@ -71,7 +74,7 @@ pub(super) fn read(
     })
 }
 
-fn word(effort: ReasoningEffort) -> Option<&'static str> {
+fn effort_name(effort: ReasoningEffort) -> Option<&'static str> {
     Some(match effort {
         ReasoningEffort::Off => return None,
         ReasoningEffort::Minimal | ReasoningEffort::Low => "low",

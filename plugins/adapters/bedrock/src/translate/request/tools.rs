@@ -49,20 +49,22 @@ enum ToolChoice<'a> {
     Tool { name: &'a str },
 }
 
-pub(super) fn read<'a>(
+pub(super) fn translate<'a>(
     chat: &'a ChatRequest,
     context: &mut Context<'a>,
 ) -> Result<Option<ToolConfig<'a>>, Failure> {
     let mut tools = Vec::with_capacity(chat.tools.len());
     for (index, tool) in chat.tools.iter().enumerate() {
-        let spec = spec(tool, &format!("tools[{index}]"), context)?;
+        let tool_spec = tool_spec(tool, &format!("tools[{index}]"), context)?;
         // The dialect has no choice among some tools: the others are omitted.
         let is_allowed = match &chat.tool_choice {
-            chat::ToolChoice::Among(allowed) => allowed.names.iter().any(|name| name == spec.name),
+            chat::ToolChoice::Among(allowed) => {
+                allowed.names.iter().any(|name| name == tool_spec.name)
+            }
             _ => true,
         };
         if is_allowed {
-            tools.push(Tool::ToolSpec(spec));
+            tools.push(Tool::ToolSpec(tool_spec));
             tools.extend(context.cache_point(tool.cache).map(Tool::CachePoint));
         }
     }
@@ -90,7 +92,7 @@ fn has_calls(chat: &ChatRequest) -> bool {
     parts.any(|part| matches!(part.content, Content::ToolCall(_) | Content::ToolResult(_)))
 }
 
-fn spec<'a>(
+fn tool_spec<'a>(
     tool: &'a chat::Tool,
     at: &str,
     context: &mut Context<'a>,

@@ -13,7 +13,7 @@ use weir_sdk::wire::{self, refuse};
 
 use super::Context;
 use super::thinking::is_before_3;
-use crate::translate::answer::MADE_UP_ID;
+use crate::translate::response::GENERATED_ID_PREFIX;
 
 /// The upstream's placeholder for a missing signature, for calls of another model or of a client that kept none.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
@@ -74,42 +74,42 @@ struct FunctionResponse<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
     name: &'a str,
-    response: Response<'a>,
+    response: FunctionResult<'a>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parts: Vec<Part<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Response<'a> {
+enum FunctionResult<'a> {
     Output(Text<'a>),
     Error(Text<'a>),
     /// The object of a client of this dialect.
     #[serde(untagged)]
-    Whole(&'a RawValue),
+    Object(&'a RawValue),
 }
 
 /// Returns the system instruction, and the contents after it.
-pub(super) fn read<'a>(
+pub(super) fn translate<'a>(
     chat: &'a ChatRequest,
     context: &mut Context<'a>,
 ) -> Result<(Option<Content<'a>>, Vec<Content<'a>>), Failure> {
     let mut system: Vec<Part<'a>> = Vec::new();
     let mut contents: Vec<Content<'a>> = Vec::new();
     for (index, message) in chat.messages.iter().enumerate() {
-        let at = At {
-            name: format!("messages[{index}]"),
+        let translator = MessageTranslator {
+            path: format!("messages[{index}]"),
             message,
-            before: &chat.messages[..index],
+            earlier_messages: &chat.messages[..index],
         };
-        let mut parts = at.parts(context)?;
+        let mut parts = translator.parts(context)?;
         let role = match message.role {
             Role::System if contents.is_empty() => {
                 system.extend(parts);
                 continue;
             }
             Role::System => {
-                parts.iter_mut().for_each(remind);
+                parts.iter_mut().for_each(mark_as_reminder);
                 "user"
             }
             Role::User | Role::Tool => "user",
@@ -138,7 +138,7 @@ pub(super) fn read<'a>(
 }
 
 /// Marks a text of the system within the user's turn.
-fn remind(part: &mut Part<'_>) {
+fn mark_as_reminder(part: &mut Part<'_>) {
     if let PartBody::Text(text) = &mut part.body {
         *text = text
             .clone()
@@ -155,16 +155,16 @@ fn sign_first_call(parts: &mut [Part<'_>]) {
     }
 }
 
-/// A message, its name for refusals, and the messages before it.
-struct At<'a> {
-    name: String,
+/// Translates a message. `path` names the message in refusals, such as `messages[0]`.
+struct MessageTranslator<'a> {
+    path: String,
     message: &'a Message,
-    before: &'a [Message],
+    earlier_messages: &'a [Message],
 }
 
-impl<'a> At<'a> {
+impl<'a> MessageTranslator<'a> {
     fn refuse(&self, what: &str) -> Failure {
-        refuse(&self.name, format!("{}: {what}", self.name))
+        refuse(&self.path, format!("{}: {what}", self.path))
     }
 
     fn parts(&self, context: &mut Context<'a>) -> Result<Vec<Part<'a>>, Failure> {
@@ -172,10 +172,10 @@ impl<'a> At<'a> {
         if message.name.is_some() && message.role != Role::Tool {
             return Err(self.refuse("a name"));
         }
-        wire::leave_out_extra(&message.extra, &self.name, &mut context.ignored)?;
+        wire::leave_out_extra(&message.extra, &self.path, &mut context.ignored)?;
         let mut parts = Vec::with_capacity(message.parts.len());
         for part in &message.parts {
-            wire::leave_out_extra(&part.extra, &self.name, &mut context.ignored)?;
+            wire::leave_out_extra(&part.extra, &self.path, &mut context.ignored)?;
             context
                 .ignored
                 .add_if(part.cache.is_some(), "cache_control");
@@ -249,25 +249,30 @@ impl<'a> At<'a> {
     fn media(
         &self,
         source: &'a Source,
-        given: Option<&'a str>,
+        declared_type: Option<&'a str>,
         context: &mut Context<'a>,
     ) -> Result<PartBody<'a>, Failure> {
         Ok(match source {
             Source::Attachment(index) => PartBody::InlineData(Blob {
-                mime_type: wire::media_type(context.attachments, *index, given, &self.name)?,
+                mime_type: wire::media_type(
+                    context.attachments,
+                    *index,
+                    declared_type,
+                    &self.path,
+                )?,
                 data: context.splices.base64(*index),
             }),
             Source::Url(file_uri) | Source::Id(file_uri) => PartBody::FileData(FileData {
-                mime_type: given.or_else(|| by_extension(file_uri)),
+                mime_type: declared_type.or_else(|| media_type_by_extension(file_uri)),
                 file_uri,
             }),
         })
     }
 
     fn call(&self, call: &'a ToolCall) -> Result<FunctionCall<'a>, Failure> {
-        let args = CallArguments::of(call, &self.name)?;
+        let args = CallArguments::of(call, &self.path)?;
         Ok(FunctionCall {
-            id: own_id(&call.id),
+            id: upstream_id(&call.id),
             name: &call.name,
             args,
         })
@@ -282,7 +287,7 @@ impl<'a> At<'a> {
         let name = name.ok_or_else(|| self.refuse("the result of a call that was not made"))?;
         let (mut texts, mut parts) = (Vec::new(), Vec::new());
         for content in &result.content {
-            let (source, given) = match content {
+            let (source, declared_type) = match content {
                 ToolContent::Text(text) => {
                     texts.push(text.as_str());
                     continue;
@@ -294,12 +299,12 @@ impl<'a> At<'a> {
                 }
             };
             parts.push(Part {
-                body: self.media(source, given, context)?,
+                body: self.media(source, declared_type, context)?,
                 thought: None,
                 thought_signature: None,
             });
         }
-        let whole = match texts[..] {
+        let object = match texts[..] {
             [text] if context.client_speaks_it => wire::object("", text).ok(),
             _ => None,
         };
@@ -308,13 +313,13 @@ impl<'a> At<'a> {
             // A line break separates the parts.
             _ => context.splices.text(texts.join("\n")),
         };
-        let response = match whole {
-            Some(object) => Response::Whole(object),
-            None if result.is_error => Response::Error(text()),
-            None => Response::Output(text()),
+        let response = match object {
+            Some(object) => FunctionResult::Object(object),
+            None if result.is_error => FunctionResult::Error(text()),
+            None => FunctionResult::Output(text()),
         };
         Ok(FunctionResponse {
-            id: own_id(&result.call_id),
+            id: upstream_id(&result.call_id),
             name,
             response,
             parts,
@@ -323,7 +328,7 @@ impl<'a> At<'a> {
 
     /// Returns the name of a result's function: the upstream identifies results by it.
     fn name_of(&self, result: &'a ToolResult) -> Option<&'a str> {
-        let calls = self.before.iter().rev();
+        let calls = self.earlier_messages.iter().rev();
         let calls = calls.flat_map(|message| message.parts.iter().rev());
         let called = calls.filter_map(|part| match &part.content {
             chat::Content::ToolCall(call) if call.id == result.call_id => Some(call.name.as_str()),
@@ -341,12 +346,12 @@ impl<'a> At<'a> {
 }
 
 /// Returns the upstream's id of a call, if it gave one.
-fn own_id(id: &str) -> Option<&str> {
-    (!id.is_empty() && !id.starts_with(MADE_UP_ID)).then_some(id)
+fn upstream_id(id: &str) -> Option<&str> {
+    (!id.is_empty() && !id.starts_with(GENERATED_ID_PREFIX)).then_some(id)
 }
 
 /// Returns the media type for a URL's extension.
-fn by_extension(url: &str) -> Option<&'static str> {
+fn media_type_by_extension(url: &str) -> Option<&'static str> {
     let path = url.split(['?', '#']).next()?;
     let (_, extension) = path.rsplit_once('.')?;
     Some(match extension.to_ascii_lowercase().as_str() {

@@ -26,7 +26,7 @@ pub(super) fn is_before_3(model: &str) -> bool {
         .any(|known| model.starts_with(known))
 }
 
-pub(super) fn read(chat: &ChatRequest, context: &mut Context<'_>) -> Option<ThinkingConfig> {
+pub(super) fn translate(chat: &ChatRequest, context: &mut Context<'_>) -> Option<ThinkingConfig> {
     let reasoning = &chat.reasoning;
     let is_off = reasoning.effort == Some(ReasoningEffort::Off);
     let summary = reasoning.summary.as_deref();
@@ -47,8 +47,8 @@ pub(super) fn read(chat: &ChatRequest, context: &mut Context<'_>) -> Option<Thin
         (_, None) if reasoning.adaptive == Some(false) => (None, Some(0)),
         (_, None) => (None, None),
     };
-    let is_asked = thinking_level.is_some() || thinking_budget.is_some() || summary.is_some();
-    is_asked.then_some(ThinkingConfig {
+    let is_requested = thinking_level.is_some() || thinking_budget.is_some() || summary.is_some();
+    is_requested.then_some(ThinkingConfig {
         thinking_level,
         thinking_budget,
         include_thoughts: (!is_hidden && thinking_budget != Some(0)).then_some(true),

@@ -16,13 +16,13 @@ const RESULT_SCHEMAS: [&str; 2] = ["response", "responseJsonSchema"];
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Tools<'a> {
-    function_declarations: Vec<Function<'a>>,
+pub(super) struct ToolDeclarations<'a> {
+    function_declarations: Vec<FunctionDeclaration<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Function<'a> {
+struct FunctionDeclaration<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<Cow<'a, str>>,
@@ -35,36 +35,36 @@ struct Function<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ToolConfig<'a> {
-    function_calling_config: FunctionCalling<'a>,
+    function_calling_config: FunctionCallingConfig<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct FunctionCalling<'a> {
+struct FunctionCallingConfig<'a> {
     mode: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     allowed_function_names: Vec<&'a str>,
 }
 
-type Read<'a> = (Option<Tools<'a>>, Option<ToolConfig<'a>>);
+type ToolsAndConfig<'a> = (Option<ToolDeclarations<'a>>, Option<ToolConfig<'a>>);
 
-pub(super) fn read<'a>(
+pub(super) fn translate<'a>(
     chat: &'a ChatRequest,
     context: &mut Context<'a>,
-) -> Result<Read<'a>, Failure> {
+) -> Result<ToolsAndConfig<'a>, Failure> {
     let mut function_declarations = Vec::with_capacity(chat.tools.len());
     let mut is_strict = false;
     for (index, tool) in chat.tools.iter().enumerate() {
         let at = format!("tools[{index}]");
         let function = function(tool, &at, context)?;
         // The dialect has no optional choice among some tools: the others are omitted.
-        let is_shown = match &chat.tool_choice {
+        let is_allowed = match &chat.tool_choice {
             ToolChoice::Among(allowed) if !allowed.required => {
                 allowed.names.iter().any(|name| name == function.name)
             }
             _ => true,
         };
-        if is_shown {
+        if is_allowed {
             is_strict |= matches!(&tool.kind, ToolKind::Function(f) if f.strict == Some(true));
             function_declarations.push(function);
         }
@@ -78,7 +78,7 @@ pub(super) fn read<'a>(
     );
     let config = |mode, allowed_function_names| {
         Some(ToolConfig {
-            function_calling_config: FunctionCalling {
+            function_calling_config: FunctionCallingConfig {
                 mode,
                 allowed_function_names,
             },
@@ -96,7 +96,7 @@ pub(super) fn read<'a>(
         ToolChoice::Auto | ToolChoice::Among(_) => None,
     };
     Ok((
-        Some(Tools {
+        Some(ToolDeclarations {
             function_declarations,
         }),
         config,
@@ -107,7 +107,7 @@ fn function<'a>(
     tool: &'a Tool,
     at: &str,
     context: &mut Context<'a>,
-) -> Result<Function<'a>, Failure> {
+) -> Result<FunctionDeclaration<'a>, Failure> {
     let mut extra = Fields::default();
     for field in &tool.extra {
         let (name, json) = field;
@@ -121,7 +121,7 @@ fn function<'a>(
         .ignored
         .add_if(tool.cache.is_some(), "cache_control");
     match &tool.kind {
-        ToolKind::Function(function) => Ok(Function {
+        ToolKind::Function(function) => Ok(FunctionDeclaration {
             name: &function.name,
             description: function.description.as_deref().map(Cow::Borrowed),
             parameters_json_schema: wire::object(
@@ -134,7 +134,7 @@ fn function<'a>(
             context
                 .ignored
                 .add_if(custom::has_grammar(tool), &format!("{at}.format"));
-            Ok(Function {
+            Ok(FunctionDeclaration {
                 name: &tool.name,
                 description: Some(Cow::Owned(custom::description(tool))),
                 parameters_json_schema: wire::raw("", custom::SCHEMA)?,

@@ -30,8 +30,7 @@ const PASSED_FIELDS: [&str; 8] = [
     "safety_identifier",
 ];
 
-/// A request to be sent.
-pub(super) struct Written {
+pub(super) struct UpstreamRequest {
     pub(super) path: &'static str,
     pub(super) content_type: String,
     pub(super) body: Vec<BodyPart>,
@@ -62,24 +61,24 @@ struct Body<'a> {
 
 /// The body with images by URL or id; other images need a form.
 #[derive(Serialize)]
-struct Edit<'a> {
-    images: Vec<Located<'a>>,
+struct EditBody<'a> {
+    images: Vec<ImageReference<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    mask: Option<Located<'a>>,
+    mask: Option<ImageReference<'a>>,
     #[serde(flatten)]
     body: Value,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Located<'a> {
-    ImageUrl(Place<'a>),
+enum ImageReference<'a> {
+    ImageUrl(ImageUrl<'a>),
     FileId(&'a str),
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Place<'a> {
+enum ImageUrl<'a> {
     Url(&'a str),
     Data(Base64<'a>),
 }
@@ -94,7 +93,7 @@ pub(super) fn write(
     image: &ImageRequest,
     request: &Request,
     options: &Options<'_>,
-) -> Result<Written, Failure> {
+) -> Result<UpstreamRequest, Failure> {
     let mut ignored = Ignored::default();
     // The model's own name: `gpt-image-1`, `chatgpt-image-latest`, `openai/gpt-image-1`.
     let is_gpt = image.model.contains("gpt-image");
@@ -118,7 +117,7 @@ pub(super) fn write(
         stream: asks_for_stream.then_some(true),
         extra,
     };
-    let written = |path, content_type: String, body| Written {
+    let written = |path, content_type: String, body| UpstreamRequest {
         path,
         content_type,
         body,
@@ -144,7 +143,7 @@ pub(super) fn write(
     }
     let splices = Splices::default();
     let locate = |image, field| located(image, field, request, &splices);
-    let edit = Edit {
+    let edit = EditBody {
         images: image
             .inputs
             .iter()
@@ -253,13 +252,13 @@ fn located<'a>(
     field: &str,
     request: &'a Request,
     splices: &'a Splices,
-) -> Result<Located<'a>, Failure> {
+) -> Result<ImageReference<'a>, Failure> {
     Ok(match &image.source {
-        Source::Url(url) => Located::ImageUrl(Place::Url(url)),
-        Source::Id(id) => Located::FileId(id),
+        Source::Url(url) => ImageReference::ImageUrl(ImageUrl::Url(url)),
+        Source::Id(id) => ImageReference::FileId(id),
         Source::Attachment(index) => {
             let media_type = wire::media_type(&request.attachments, *index, None, field)?;
-            Located::ImageUrl(Place::Data(splices.data_url(media_type, *index)))
+            ImageReference::ImageUrl(ImageUrl::Data(splices.data_url(media_type, *index)))
         }
     })
 }

@@ -11,7 +11,7 @@ use weir_sdk::chat::{
 };
 use weir_sdk::messages::{content_name, misplaced};
 
-use super::{Context, Raw, entry_if};
+use super::{Context, RawJson, entry_if};
 
 /// The field for reasoning with its proofs, part by part; the other fields have only its text.
 const REASONING_DETAILS: &str = "reasoning_details";
@@ -46,22 +46,28 @@ impl Serialize for Messages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut messages = serializer.serialize_seq(None)?;
         for (index, message) in self.chat.messages.iter().enumerate() {
-            let at = At {
+            let writer = MessageWriter {
                 context: self.context,
                 index,
                 message,
             };
-            at.note_ignored();
+            writer.record_ignored();
             match message.role {
-                Role::System | Role::User => messages.serialize_element(&SpokenMessage { at })?,
-                Role::Assistant => messages.serialize_element(&AssistantMessage { at })?,
+                Role::System | Role::User => {
+                    messages.serialize_element(&PromptMessage { writer })?
+                }
+                Role::Assistant => messages.serialize_element(&AssistantMessage { writer })?,
                 // Here, each result is a message of its own.
                 Role::Tool => {
                     for part in &message.parts {
                         let Content::ToolResult(result) = &part.content else {
-                            return Err(at.refuse_content(&part.content));
+                            return Err(writer.refuse_content(&part.content));
                         };
-                        messages.serialize_element(&ToolMessage { at, part, result })?;
+                        messages.serialize_element(&ToolMessage {
+                            writer,
+                            part,
+                            result,
+                        })?;
                     }
                 }
             }
@@ -70,17 +76,17 @@ impl Serialize for Messages<'_> {
     }
 }
 
-/// A message and its place in the request, for refusals.
+/// Writes the parts of a message, and names the message in refusals.
 #[derive(Clone, Copy)]
-struct At<'a> {
+struct MessageWriter<'a> {
     context: &'a Context<'a>,
     index: usize,
     message: &'a Message,
 }
 
-impl<'a> At<'a> {
+impl<'a> MessageWriter<'a> {
     /// Returns the parts of the message's `content`.
-    fn spoken(self) -> impl Iterator<Item = &'a Part> {
+    fn content_parts(self) -> impl Iterator<Item = &'a Part> {
         self.message
             .parts
             .iter()
@@ -112,7 +118,7 @@ impl<'a> At<'a> {
             })
     }
 
-    fn note_ignored(self) {
+    fn record_ignored(self) {
         for part in &self.message.parts {
             if part.cache.is_some() {
                 self.context.ignore("cache_control");
@@ -132,14 +138,14 @@ impl<'a> At<'a> {
         part: &Part,
         own: &[&str],
     ) -> Result<(), M::Error> {
-        let at = format_args!("messages[{}]", self.index);
-        self.context.extra(map, &part.extra, own, at)
+        let path = format_args!("messages[{}]", self.index);
+        self.context.extra(map, &part.extra, own, path)
     }
 
     fn message_extra<M: SerializeMap>(self, map: &mut M) -> Result<(), M::Error> {
-        let at = format_args!("messages[{}]", self.index);
+        let path = format_args!("messages[{}]", self.index);
         self.context
-            .extra(map, &self.message.extra, &MESSAGE_FIELDS, at)
+            .extra(map, &self.message.extra, &MESSAGE_FIELDS, path)
     }
 
     fn name(self) -> String {
@@ -161,9 +167,9 @@ impl<'a> At<'a> {
     }
 
     /// Returns a block of this dialect unchanged; refuses another dialect's.
-    fn opaque<E: serde::ser::Error>(self, opaque: &'a Opaque) -> Result<Raw<'a>, E> {
+    fn opaque<E: serde::ser::Error>(self, opaque: &'a Opaque) -> Result<RawJson<'a>, E> {
         if self.context.client_speaks_it && opaque.json.trim_start().starts_with('{') {
-            Ok(Raw {
+            Ok(RawJson {
                 field: &opaque.kind,
                 json: &opaque.json,
             })
@@ -176,81 +182,83 @@ impl<'a> At<'a> {
     fn media_type<E: serde::ser::Error>(
         self,
         attachment: u32,
-        given: Option<&'a str>,
+        declared_type: Option<&'a str>,
     ) -> Result<&'a str, E> {
         let attachments = self.context.attachments;
         match attachments.get(attachment as usize) {
-            Some(attached) => Ok(given.unwrap_or(&attached.media_type)),
+            Some(attached) => Ok(declared_type.unwrap_or(&attached.media_type)),
             None => Err(self.refuse("an attachment that the request does not have")),
         }
     }
 }
 
 /// A message of the system or a user.
-struct SpokenMessage<'a> {
-    at: At<'a>,
+struct PromptMessage<'a> {
+    writer: MessageWriter<'a>,
 }
 
-impl Serialize for SpokenMessage<'_> {
+impl Serialize for PromptMessage<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let at = self.at;
-        for part in &at.message.parts {
+        let writer = self.writer;
+        for part in &writer.message.parts {
             if matches!(part.content, Content::Reasoning(_) | Content::ToolCall(_)) {
-                return Err(at.refuse_content(&part.content));
+                return Err(writer.refuse_content(&part.content));
             }
         }
-        let is_user = at.message.role == Role::User;
+        let is_user = writer.message.role == Role::User;
         let mut message = serializer.serialize_map(None)?;
         message.serialize_entry("role", if is_user { "user" } else { "system" })?;
-        entry_if(&mut message, "name", at.message.name.as_deref())?;
-        message.serialize_entry("content", &Parts { at })?;
-        at.message_extra(&mut message)?;
+        entry_if(&mut message, "name", writer.message.name.as_deref())?;
+        message.serialize_entry("content", &MessageContent { writer })?;
+        writer.message_extra(&mut message)?;
         message.end()
     }
 }
 
 struct AssistantMessage<'a> {
-    at: At<'a>,
+    writer: MessageWriter<'a>,
 }
 
 impl Serialize for AssistantMessage<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let at = self.at;
-        let has_calls = at.calls().next().is_some();
+        let writer = self.writer;
+        let has_calls = writer.calls().next().is_some();
         let mut message = serializer.serialize_map(None)?;
         message.serialize_entry("role", "assistant")?;
-        entry_if(&mut message, "name", at.message.name.as_deref())?;
-        if at.spoken().next().is_some() || !has_calls {
-            message.serialize_entry("content", &Parts { at })?;
+        entry_if(&mut message, "name", writer.message.name.as_deref())?;
+        if writer.content_parts().next().is_some() || !has_calls {
+            message.serialize_entry("content", &MessageContent { writer })?;
         } else {
             // The upstream writes null as well; some servers require the field.
             message.serialize_entry("content", &())?;
         }
         self.write_reasoning(&mut message)?;
         if has_calls {
-            message.serialize_entry("tool_calls", &ToolCalls { at })?;
+            message.serialize_entry("tool_calls", &ToolCalls { writer })?;
         }
-        at.message_extra(&mut message)?;
+        writer.message_extra(&mut message)?;
         message.end()
     }
 }
 
 impl AssistantMessage<'_> {
     fn write_reasoning<M: SerializeMap>(&self, message: &mut M) -> Result<(), M::Error> {
-        let context = self.at.context;
+        let context = self.writer.context;
         let Some(field) = context.options.reasoning_field else {
-            if self.at.reasoning().next().is_some() {
+            if self.writer.reasoning().next().is_some() {
                 context.ignore("reasoning");
             }
             return Ok(());
         };
         if field == REASONING_DETAILS {
-            let details = Details { at: self.at };
-            let has_any = self.at.reasoning().next().is_some();
+            let details = ReasoningDetails {
+                writer: self.writer,
+            };
+            let has_any = self.writer.reasoning().next().is_some();
             return entry_if(message, field, has_any.then_some(details));
         }
         let mut text = String::new();
-        for (part, reasoning) in self.at.reasoning() {
+        for (part, reasoning) in self.writer.reasoning() {
             text += &reasoning.text;
             if reasoning.sealed.is_some() || !part.extra.is_empty() {
                 context.ignore("reasoning");
@@ -261,12 +269,12 @@ impl AssistantMessage<'_> {
 }
 
 /// Reasoning as OpenRouter writes it: readable parts with their signatures, and encrypted ones.
-struct Details<'a> {
-    at: At<'a>,
+struct ReasoningDetails<'a> {
+    writer: MessageWriter<'a>,
 }
 
 #[derive(Serialize)]
-struct Detail<'a> {
+struct ReasoningDetail<'a> {
     r#type: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<&'a str>,
@@ -280,16 +288,16 @@ struct Detail<'a> {
     id: Option<&'a str>,
 }
 
-impl Serialize for Details<'_> {
+impl Serialize for ReasoningDetails<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut details = serializer.serialize_seq(None)?;
-        for (part, reasoning) in self.at.reasoning() {
+        for (part, reasoning) in self.writer.reasoning() {
             let sealed = reasoning.sealed.as_deref();
             let signature = part.signature.as_deref();
             let readable = (!reasoning.text.is_empty()).then_some(reasoning.text.as_str());
             // Reasoning beside a sealed form is its provider's summary of that form.
             let is_summary = sealed.is_some() && signature.is_none();
-            let detail = Detail {
+            let detail = ReasoningDetail {
                 r#type: "reasoning.text",
                 text: None,
                 summary: None,
@@ -298,13 +306,13 @@ impl Serialize for Details<'_> {
                 id: reasoning.id.as_deref(),
             };
             if is_summary && readable.is_some() {
-                details.serialize_element(&Detail {
+                details.serialize_element(&ReasoningDetail {
                     r#type: "reasoning.summary",
                     summary: readable,
                     ..detail
                 })?;
             } else if readable.is_some() || signature.is_some() {
-                details.serialize_element(&Detail {
+                details.serialize_element(&ReasoningDetail {
                     text: readable.or(Some("")),
                     ..detail
                 })?;
@@ -313,9 +321,9 @@ impl Serialize for Details<'_> {
                 // Unchanged, with its format.
                 Some(json) if json.starts_with('{') => {
                     let field = "reasoning_details";
-                    details.serialize_element(&Raw { field, json })?;
+                    details.serialize_element(&RawJson { field, json })?;
                 }
-                Some(data) => details.serialize_element(&Detail {
+                Some(data) => details.serialize_element(&ReasoningDetail {
                     r#type: "reasoning.encrypted",
                     data: Some(data),
                     signature: None,
@@ -329,14 +337,14 @@ impl Serialize for Details<'_> {
 }
 
 /// A message's `content`: a single text as a string, which every server understands, otherwise a list.
-struct Parts<'a> {
-    at: At<'a>,
+struct MessageContent<'a> {
+    writer: MessageWriter<'a>,
 }
 
-impl Serialize for Parts<'_> {
+impl Serialize for MessageContent<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let at = self.at;
-        let mut parts = at.spoken();
+        let writer = self.writer;
+        let mut parts = writer.content_parts();
         match (parts.next(), parts.next()) {
             (None, _) => serializer.serialize_str(""),
             (
@@ -346,35 +354,44 @@ impl Serialize for Parts<'_> {
                     ..
                 }),
                 None,
-            ) if extra.iter().all(|(name, _)| at.context.leaves_out(name)) => {
-                extra.iter().for_each(|(name, _)| at.context.ignore(name));
-                at.text(text).serialize(serializer)
+            ) if extra
+                .iter()
+                .all(|(name, _)| writer.context.leaves_out(name)) =>
+            {
+                extra
+                    .iter()
+                    .for_each(|(name, _)| writer.context.ignore(name));
+                writer.text(text).serialize(serializer)
             }
-            _ => serializer.collect_seq(at.spoken().map(|part| SpokenPart { at, part })),
+            _ => serializer.collect_seq(
+                writer
+                    .content_parts()
+                    .map(|part| ContentPart { writer, part }),
+            ),
         }
     }
 }
 
-struct SpokenPart<'a> {
-    at: At<'a>,
+struct ContentPart<'a> {
+    writer: MessageWriter<'a>,
     part: &'a Part,
 }
 
-impl Serialize for SpokenPart<'_> {
+impl Serialize for ContentPart<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { at, part } = *self;
+        let Self { writer, part } = *self;
         if let Content::Opaque(opaque) = &part.content {
             return match part.extra.first() {
-                None => at.opaque(opaque)?.serialize(serializer),
+                None => writer.opaque(opaque)?.serialize(serializer),
                 // An opaque block takes no further fields.
-                Some((name, _)) => Err(at.refuse(name)),
+                Some((name, _)) => Err(writer.refuse(name)),
             };
         }
         let mut map = serializer.serialize_map(None)?;
-        match (&part.content, at.message.role) {
+        match (&part.content, writer.message.role) {
             (Content::Text(text), _) => {
                 map.serialize_entry("type", "text")?;
-                map.serialize_entry("text", &at.text(text))?;
+                map.serialize_entry("text", &writer.text(text))?;
             }
             (Content::Refusal(text), Role::Assistant) => {
                 map.serialize_entry("type", "refusal")?;
@@ -382,40 +399,40 @@ impl Serialize for SpokenPart<'_> {
             }
             (Content::Image(image), Role::User) => {
                 map.serialize_entry("type", "image_url")?;
-                map.serialize_entry("image_url", &ImageUrl { at, image })?;
+                map.serialize_entry("image_url", &ImageUrl { writer, image })?;
             }
             (Content::Audio(audio), Role::User) => {
                 map.serialize_entry("type", "input_audio")?;
-                map.serialize_entry("input_audio", &InputAudio { at, audio })?;
+                map.serialize_entry("input_audio", &InputAudio { writer, audio })?;
             }
             (Content::File(file), Role::User) => {
                 map.serialize_entry("type", "file")?;
-                map.serialize_entry("file", &InputFile { at, file })?;
+                map.serialize_entry("file", &InputFile { writer, file })?;
             }
-            (content, _) => return Err(at.refuse_content(content)),
+            (content, _) => return Err(writer.refuse_content(content)),
         }
-        at.extra(&mut map, part, &PART_FIELDS)?;
+        writer.extra(&mut map, part, &PART_FIELDS)?;
         map.end()
     }
 }
 
 struct ImageUrl<'a> {
-    at: At<'a>,
+    writer: MessageWriter<'a>,
     image: &'a Image,
 }
 
 impl Serialize for ImageUrl<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { at, image } = *self;
+        let Self { writer, image } = *self;
         let mut map = serializer.serialize_map(None)?;
         match &image.source {
             Source::Url(url) => map.serialize_entry("url", url)?,
             Source::Attachment(attachment) => {
-                let media_type = at.media_type(*attachment, None)?;
-                let splices = &at.context.splices;
+                let media_type = writer.media_type(*attachment, None)?;
+                let splices = &writer.context.splices;
                 map.serialize_entry("url", &splices.data_url(media_type, *attachment))?;
             }
-            Source::Id(_) => return Err(at.refuse("an image by id")),
+            Source::Id(_) => return Err(writer.refuse("an image by id")),
         }
         entry_if(&mut map, "detail", image.detail.as_deref())?;
         map.end()
@@ -423,19 +440,19 @@ impl Serialize for ImageUrl<'_> {
 }
 
 struct InputAudio<'a> {
-    at: At<'a>,
+    writer: MessageWriter<'a>,
     audio: &'a Audio,
 }
 
 impl Serialize for InputAudio<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { at, audio } = *self;
+        let Self { writer, audio } = *self;
         let attachment = match audio.source {
             Source::Attachment(attachment) => attachment,
-            Source::Url(_) => return Err(at.refuse("audio by URL")),
-            Source::Id(_) => return Err(at.refuse("audio by id")),
+            Source::Url(_) => return Err(writer.refuse("audio by URL")),
+            Source::Id(_) => return Err(writer.refuse("audio by id")),
         };
-        let media_type = at.media_type(attachment, None)?;
+        let media_type = writer.media_type(attachment, None)?;
         // The field is required here, unlike in the vocabulary.
         let format = audio.format.as_deref().unwrap_or_else(|| {
             let subtype = media_type
@@ -448,69 +465,70 @@ impl Serialize for InputAudio<'_> {
             }
         });
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("data", &at.context.splices.base64(attachment))?;
+        map.serialize_entry("data", &writer.context.splices.base64(attachment))?;
         map.serialize_entry("format", format)?;
         map.end()
     }
 }
 
 struct InputFile<'a> {
-    at: At<'a>,
+    writer: MessageWriter<'a>,
     file: &'a File,
 }
 
 impl Serialize for InputFile<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { at, file } = *self;
+        let Self { writer, file } = *self;
         if file.context.is_some() {
-            return Err(at.refuse("what a file is about"));
+            return Err(writer.refuse("what a file is about"));
         }
         if file.cite == Some(true) {
-            return Err(at.refuse("citations of a file"));
+            return Err(writer.refuse("citations of a file"));
         }
         let mut map = serializer.serialize_map(None)?;
         match &file.source {
             Source::Id(id) => map.serialize_entry("file_id", id)?,
             Source::Attachment(attachment) => {
-                let media_type = at.media_type(*attachment, file.media_type.as_deref())?;
+                let media_type = writer.media_type(*attachment, file.media_type.as_deref())?;
                 if media_type != "application/pdf" {
-                    return Err(at.refuse_for_role(&format!("a file of type {media_type}")));
+                    return Err(writer.refuse_for_role(&format!("a file of type {media_type}")));
                 }
                 // The name is required here, unlike in the vocabulary, and visible to the model.
                 let name = file.title.as_ref().or(file.name.as_ref());
                 map.serialize_entry("filename", name.map_or("document.pdf", String::as_str))?;
-                let splices = &at.context.splices;
+                let splices = &writer.context.splices;
                 map.serialize_entry("file_data", &splices.data_url(media_type, *attachment))?;
             }
-            Source::Url(_) => return Err(at.refuse("a file by URL")),
+            Source::Url(_) => return Err(writer.refuse("a file by URL")),
         }
         map.end()
     }
 }
 
 struct ToolCalls<'a> {
-    at: At<'a>,
+    writer: MessageWriter<'a>,
 }
 
 impl Serialize for ToolCalls<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let at = self.at;
-        serializer.collect_seq(
-            at.calls()
-                .map(|(part, call)| WireToolCall { at, part, call }),
-        )
+        let writer = self.writer;
+        serializer.collect_seq(writer.calls().map(|(part, call)| WireToolCall {
+            writer,
+            part,
+            call,
+        }))
     }
 }
 
 struct WireToolCall<'a> {
-    at: At<'a>,
+    writer: MessageWriter<'a>,
     part: &'a Part,
     call: &'a ToolCall,
 }
 
 impl Serialize for WireToolCall<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { at, part, call } = *self;
+        let Self { writer, part, call } = *self;
         let ToolCall {
             id,
             name,
@@ -522,12 +540,12 @@ impl Serialize for WireToolCall<'_> {
         match kind {
             CallKind::Function => {
                 map.serialize_entry("type", "function")?;
-                let arguments = at.text(arguments);
+                let arguments = writer.text(arguments);
                 map.serialize_entry("function", &CalledFunction { name, arguments })?;
             }
             CallKind::Custom => {
                 map.serialize_entry("type", "custom")?;
-                let input = at.text(arguments);
+                let input = writer.text(arguments);
                 map.serialize_entry("custom", &CalledCustom { name, input })?;
             }
         }
@@ -535,7 +553,7 @@ impl Serialize for WireToolCall<'_> {
             let google = GoogleContent { thought_signature };
             map.serialize_entry("extra_content", &ExtraContent { google })?;
         }
-        at.extra(&mut map, part, &CALL_FIELDS)?;
+        writer.extra(&mut map, part, &CALL_FIELDS)?;
         map.end()
     }
 }
@@ -573,22 +591,26 @@ struct CalledCustom<'a> {
 }
 
 struct ToolMessage<'a> {
-    at: At<'a>,
+    writer: MessageWriter<'a>,
     part: &'a Part,
     result: &'a ToolResult,
 }
 
 impl Serialize for ToolMessage<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { at, part, result } = *self;
+        let Self {
+            writer,
+            part,
+            result,
+        } = *self;
         let mut message = serializer.serialize_map(None)?;
         message.serialize_entry("role", "tool")?;
-        let name = at.message.name.as_ref().or(result.tool_name.as_ref());
+        let name = writer.message.name.as_ref().or(result.tool_name.as_ref());
         entry_if(&mut message, "name", name)?;
         message.serialize_entry("tool_call_id", &result.call_id)?;
-        message.serialize_entry("content", &ResultContent { at, result })?;
-        at.extra(&mut message, part, &MESSAGE_FIELDS)?;
-        at.message_extra(&mut message)?;
+        message.serialize_entry("content", &ResultContent { writer, result })?;
+        writer.extra(&mut message, part, &MESSAGE_FIELDS)?;
+        writer.message_extra(&mut message)?;
         message.end()
     }
 }
@@ -596,13 +618,13 @@ impl Serialize for ToolMessage<'_> {
 /// The result of a tool. Many servers accept only a string here, so the result is one unless it has other parts than
 /// text.
 struct ResultContent<'a> {
-    at: At<'a>,
+    writer: MessageWriter<'a>,
     result: &'a ToolResult,
 }
 
 impl Serialize for ResultContent<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { at, result } = *self;
+        let Self { writer, result } = *self;
         // The dialect has no flag for an error, so the text says it to the model.
         let notice = result.is_error.then_some("The tool failed.");
         let mut texts: Vec<&str> = Vec::with_capacity(result.content.len() + 1);
@@ -610,16 +632,16 @@ impl Serialize for ResultContent<'_> {
         for content in &result.content {
             match content {
                 ToolContent::Text(text) => texts.push(text),
-                ToolContent::Image(_) => return Err(at.refuse_for_role("an image")),
-                ToolContent::File(_) => return Err(at.refuse_for_role("a file")),
+                ToolContent::Image(_) => return Err(writer.refuse_for_role("an image")),
+                ToolContent::File(_) => return Err(writer.refuse_for_role("a file")),
                 ToolContent::Opaque(_) => return self.serialize_list(notice, serializer),
             }
         }
         match texts[..] {
             [] => serializer.serialize_str(""),
-            [text] => at.text(text).serialize(serializer),
+            [text] => writer.text(text).serialize(serializer),
             // A line break separates the parts.
-            _ => at.text(texts.join("\n")).serialize(serializer),
+            _ => writer.text(texts.join("\n")).serialize(serializer),
         }
     }
 }
@@ -632,7 +654,7 @@ impl<'a> ResultContent<'a> {
     ) -> Result<S::Ok, S::Error> {
         let text = |text: &'a str| TextPart {
             kind: "text",
-            text: self.at.text(text),
+            text: self.writer.text(text),
         };
         let mut list = serializer.serialize_seq(None)?;
         if let Some(notice) = notice {
@@ -640,10 +662,12 @@ impl<'a> ResultContent<'a> {
         }
         for content in &self.result.content {
             match content {
-                ToolContent::Text(said) => list.serialize_element(&text(said))?,
-                ToolContent::Image(_) => return Err(self.at.refuse_for_role("an image")),
-                ToolContent::File(_) => return Err(self.at.refuse_for_role("a file")),
-                ToolContent::Opaque(opaque) => list.serialize_element(&self.at.opaque(opaque)?)?,
+                ToolContent::Text(part) => list.serialize_element(&text(part))?,
+                ToolContent::Image(_) => return Err(self.writer.refuse_for_role("an image")),
+                ToolContent::File(_) => return Err(self.writer.refuse_for_role("a file")),
+                ToolContent::Opaque(opaque) => {
+                    list.serialize_element(&self.writer.opaque(opaque)?)?
+                }
             }
         }
         list.end()

@@ -7,7 +7,7 @@ use weir_sdk::chat::{
     ChatRequest, CustomTool, ExtraField, FunctionTool, Tool, ToolChoice, ToolKind,
 };
 
-use super::{Context, Raw, entry_if};
+use super::{Context, RawJson, entry_if};
 
 /// Fields of a tool that this module writes; extra fields can't be these.
 const TOOL_FIELDS: [&str; 3] = ["type", "function", "custom"];
@@ -41,7 +41,7 @@ pub(super) fn write<M: SerializeMap>(
             "tool_choice",
             &AllowedTools {
                 kind: "allowed_tools",
-                allowed_tools: Allowed {
+                allowed_tools: AllowedToolList {
                     mode: if allowed.required { "required" } else { "auto" },
                     tools: allowed
                         .names
@@ -88,14 +88,14 @@ impl Serialize for WireTool<'_> {
         if tool.cache.is_some() {
             context.ignore("cache_control");
         }
-        let (inside, beside) = split(tool);
+        let (function_extra, tool_extra) = split_extra(tool);
         let mut map = serializer.serialize_map(None)?;
         match &tool.kind {
             ToolKind::Function(function) => {
-                let function = DefinedFunction {
+                let function = FunctionDefinition {
                     context,
                     function,
-                    extra: inside,
+                    extra: function_extra,
                     at: format!("{at}.function"),
                 };
                 map.serialize_entry("type", "function")?;
@@ -109,10 +109,10 @@ impl Serialize for WireTool<'_> {
                 map.serialize_entry("type", "custom")?;
                 map.serialize_entry(
                     "custom",
-                    &DefinedCustom {
+                    &CustomDefinition {
                         name,
                         description: description.as_deref(),
-                        format: format.as_deref().map(Format),
+                        format: format.as_deref().map(CustomFormat),
                     },
                 )?;
             }
@@ -121,33 +121,33 @@ impl Serialize for WireTool<'_> {
                 return Err(context.refuse(&at, what));
             }
         }
-        context.extra(&mut map, &beside, &TOOL_FIELDS, &at)?;
+        context.extra(&mut map, &tool_extra, &TOOL_FIELDS, &at)?;
         map.end()
     }
 }
 
 /// Returns the extra fields from a tool's `function`, by their own names, and those beside it. A tool without a
 /// `function` has all of them beside it, regardless of their names.
-fn split(tool: &Tool) -> (Vec<ExtraField>, Vec<ExtraField>) {
+fn split_extra(tool: &Tool) -> (Vec<ExtraField>, Vec<ExtraField>) {
     let has_function = matches!(tool.kind, ToolKind::Function(_));
-    let (mut inside, mut beside) = (Vec::new(), Vec::new());
+    let (mut function_extra, mut tool_extra) = (Vec::new(), Vec::new());
     for (name, json) in &tool.extra {
         match name.strip_prefix(IN_FUNCTION).filter(|_| has_function) {
-            Some(own) => inside.push((own.to_owned(), json.clone())),
-            None => beside.push((name.clone(), json.clone())),
+            Some(own) => function_extra.push((own.to_owned(), json.clone())),
+            None => tool_extra.push((name.clone(), json.clone())),
         }
     }
-    (inside, beside)
+    (function_extra, tool_extra)
 }
 
-struct DefinedFunction<'a> {
+struct FunctionDefinition<'a> {
     context: &'a Context<'a>,
     function: &'a FunctionTool,
     extra: Vec<ExtraField>,
     at: String,
 }
 
-impl Serialize for DefinedFunction<'_> {
+impl Serialize for FunctionDefinition<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let FunctionTool {
             name,
@@ -158,7 +158,7 @@ impl Serialize for DefinedFunction<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("name", name)?;
         entry_if(&mut map, "description", description.as_deref())?;
-        let parameters = Raw {
+        let parameters = RawJson {
             field: "tools.function.parameters",
             json: input_schema,
         };
@@ -171,22 +171,22 @@ impl Serialize for DefinedFunction<'_> {
 }
 
 #[derive(Serialize)]
-struct DefinedCustom<'a> {
+struct CustomDefinition<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    format: Option<Format<'a>>,
+    format: Option<CustomFormat<'a>>,
 }
 
 /// The required form of free text. The Responses API writes a grammar's two fields beside `type`, this one in an
 /// object of their own.
-struct Format<'a>(&'a str);
+struct CustomFormat<'a>(&'a str);
 
-impl Serialize for Format<'_> {
+impl Serialize for CustomFormat<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(serde::Deserialize)]
-        struct Flat<'a> {
+        struct FlatGrammar<'a> {
             #[serde(borrow)]
             syntax: &'a RawValue,
             #[serde(borrow)]
@@ -198,7 +198,7 @@ impl Serialize for Format<'_> {
             definition: &'a RawValue,
         }
         match serde_json::from_str(self.0) {
-            Ok(Flat { syntax, definition }) => {
+            Ok(FlatGrammar { syntax, definition }) => {
                 let mut map = serializer.serialize_map(None)?;
                 map.serialize_entry("type", "grammar")?;
                 map.serialize_entry("grammar", &Grammar { syntax, definition })?;
@@ -206,7 +206,7 @@ impl Serialize for Format<'_> {
             }
             Err(_) => {
                 let (field, json) = ("tools.custom.format", self.0);
-                Raw { field, json }.serialize(serializer)
+                RawJson { field, json }.serialize(serializer)
             }
         }
     }
@@ -216,11 +216,11 @@ impl Serialize for Format<'_> {
 struct AllowedTools<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
-    allowed_tools: Allowed<'a>,
+    allowed_tools: AllowedToolList<'a>,
 }
 
 #[derive(Serialize)]
-struct Allowed<'a> {
+struct AllowedToolList<'a> {
     mode: &'static str,
     tools: Vec<NamedTool<'a>>,
 }
@@ -240,12 +240,12 @@ impl Serialize for NamedTool<'_> {
         let kind = if is_custom { "custom" } else { "function" };
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("type", kind)?;
-        map.serialize_entry(kind, &Named { name: self.name })?;
+        map.serialize_entry(kind, &ToolName { name: self.name })?;
         map.end()
     }
 }
 
 #[derive(Serialize)]
-struct Named<'a> {
+struct ToolName<'a> {
     name: &'a str,
 }

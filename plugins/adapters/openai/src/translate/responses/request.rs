@@ -80,7 +80,7 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tool_choice: Option<Choice<'a>>,
+    tool_choice: Option<ToolChoiceValue<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     parallel_tool_calls: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,7 +108,7 @@ struct Body<'a> {
 enum EndUser<'a> {
     Id(&'a str),
     /// As the client wrote it.
-    Given(&'a RawValue),
+    ClientJson(&'a RawValue),
 }
 
 #[derive(Serialize)]
@@ -116,7 +116,7 @@ enum EndUser<'a> {
 enum Item<'a> {
     Message {
         role: &'static str,
-        content: Vec<SaidPart<'a>>,
+        content: Vec<ContentPart<'a>>,
     },
     Reasoning {
         /// Required, even if it is empty.
@@ -151,7 +151,7 @@ enum Summary<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum SaidPart<'a> {
+enum ContentPart<'a> {
     InputText {
         text: Text<'a>,
     },
@@ -163,7 +163,7 @@ enum SaidPart<'a> {
     },
     InputImage {
         #[serde(skip_serializing_if = "Option::is_none")]
-        image_url: Option<Place<'a>>,
+        image_url: Option<ImageUrl<'a>>,
         #[serde(skip_serializing_if = "Option::is_none")]
         file_id: Option<&'a str>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -186,12 +186,12 @@ enum SaidPart<'a> {
 #[serde(untagged)]
 enum CallOutput<'a> {
     Text(Text<'a>),
-    Parts(Vec<SaidPart<'a>>),
+    Parts(Vec<ContentPart<'a>>),
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Place<'a> {
+enum ImageUrl<'a> {
     Url(&'a str),
     Data(Base64<'a>),
 }
@@ -218,7 +218,7 @@ enum Tool<'a> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Choice<'a> {
+enum ToolChoiceValue<'a> {
     Mode(&'static str),
     Tool(NamedTool<'a>),
     Among {
@@ -290,7 +290,7 @@ struct Writer<'a> {
 impl<'a> Writer<'a> {
     fn body(&mut self, options: &Options<'_>) -> Result<Body<'a>, Failure> {
         let chat = self.chat;
-        self.check_is_expressible()?;
+        self.refuse_unsupported_fields()?;
         let mut body = Body {
             model: &chat.model,
             input: self.input()?,
@@ -312,14 +312,16 @@ impl<'a> Writer<'a> {
         let format = self.format()?;
         let mut verbosity = None;
         for (name, json) in &chat.extra {
-            let given = raw(name, json)?;
+            let client_json = raw(name, json)?;
             match name.as_str() {
-                "user" => body.user = Some(EndUser::Given(given)),
-                "safety_identifier" => body.safety_identifier = Some(EndUser::Given(given)),
-                "verbosity" => verbosity = Some(given),
-                "prompt_cache_key" => body.extra.add(name, given),
+                "user" => body.user = Some(EndUser::ClientJson(client_json)),
+                "safety_identifier" => {
+                    body.safety_identifier = Some(EndUser::ClientJson(client_json))
+                }
+                "verbosity" => verbosity = Some(client_json),
+                "prompt_cache_key" => body.extra.add(name, client_json),
                 name if options.passes(name) && !OWN_FIELDS.contains(&name) => {
-                    body.extra.add(name, given)
+                    body.extra.add(name, client_json)
                 }
                 _ if is_advisory(name) => self.ignored.add(name),
                 _ => return Err(refuse(name, name)),
@@ -332,19 +334,19 @@ impl<'a> Writer<'a> {
     }
 
     /// Refuses fields that change the response and have no place in this API.
-    fn check_is_expressible(&mut self) -> Result<(), Failure> {
+    fn refuse_unsupported_fields(&mut self) -> Result<(), Failure> {
         let chat = self.chat;
         if let Some(modality) = chat.modalities.iter().find(|name| *name != "text") {
             return Err(refuse("modalities", format!("modalities: {modality}")));
         }
         let penalizes = |penalty: Option<f64>| penalty.is_some_and(|penalty| penalty != 0.0);
-        for (name, is_given) in [
+        for (name, is_set) in [
             ("top_k", chat.top_k.is_some()),
             ("presence_penalty", penalizes(chat.presence_penalty)),
             ("frequency_penalty", penalizes(chat.frequency_penalty)),
             ("stop", !chat.stop.is_empty()),
         ] {
-            if is_given {
+            if is_set {
                 return Err(refuse(name, name));
             }
         }
@@ -376,7 +378,7 @@ impl<'a> Writer<'a> {
         self.ignored.add_if(part.cache.is_some(), "cache_control");
         self.ignored.add_if(part.signature.is_some(), "signature");
         leave_out_extra(&part.extra, at, &mut self.ignored)?;
-        let said = match (&part.content, role) {
+        let content_part = match (&part.content, role) {
             (Content::ToolCall(call), Role::Assistant) => {
                 items.push(self.call(call));
                 return Ok(());
@@ -399,13 +401,13 @@ impl<'a> Writer<'a> {
                 });
                 return Ok(());
             }
-            (Content::Text(text), Role::Assistant) => SaidPart::OutputText {
+            (Content::Text(text), Role::Assistant) => ContentPart::OutputText {
                 text: self.splices.text(text),
             },
-            (Content::Text(text), Role::System | Role::User) => SaidPart::InputText {
+            (Content::Text(text), Role::System | Role::User) => ContentPart::InputText {
                 text: self.splices.text(text),
             },
-            (Content::Refusal(text), Role::Assistant) => SaidPart::Refusal {
+            (Content::Refusal(text), Role::Assistant) => ContentPart::Refusal {
                 refusal: self.splices.text(text),
             },
             (Content::Image(image), Role::User) => self.image(image, at)?,
@@ -424,33 +426,33 @@ impl<'a> Writer<'a> {
             Some(Item::Message {
                 role: last,
                 content,
-            }) if *last == role => content.push(said),
+            }) if *last == role => content.push(content_part),
             _ => items.push(Item::Message {
                 role,
-                content: vec![said],
+                content: vec![content_part],
             }),
         }
         Ok(())
     }
 
-    fn image(&self, image: &'a Image, at: &str) -> Result<SaidPart<'a>, Failure> {
+    fn image(&self, image: &'a Image, at: &str) -> Result<ContentPart<'a>, Failure> {
         let (image_url, file_id) = match &image.source {
-            Source::Url(url) => (Some(Place::Url(url)), None),
+            Source::Url(url) => (Some(ImageUrl::Url(url)), None),
             Source::Attachment(index) => {
                 let media_type = media_type(self.attachments, *index, None, at)?;
                 let data = self.splices.data_url(media_type, *index);
-                (Some(Place::Data(data)), None)
+                (Some(ImageUrl::Data(data)), None)
             }
             Source::Id(id) => (None, Some(id.as_str())),
         };
-        Ok(SaidPart::InputImage {
+        Ok(ContentPart::InputImage {
             image_url,
             file_id,
             detail: image.detail.as_deref(),
         })
     }
 
-    fn file(&self, file: &'a File, at: &str) -> Result<SaidPart<'a>, Failure> {
+    fn file(&self, file: &'a File, at: &str) -> Result<ContentPart<'a>, Failure> {
         if file.context.is_some() {
             return Err(refuse(at, format!("{at}: the context of a file")));
         }
@@ -470,7 +472,7 @@ impl<'a> Writer<'a> {
                 filename = Some(name.map_or("document.pdf", String::as_str));
             }
         }
-        Ok(SaidPart::InputFile {
+        Ok(ContentPart::InputFile {
             file_url,
             file_id,
             filename,
@@ -500,13 +502,13 @@ impl<'a> Writer<'a> {
         // The dialect has no flag for an error, so the text says it to the model.
         let notice = result.is_error.then_some("The tool failed.");
         let mut parts = Vec::with_capacity(result.content.len() + 1);
-        let text = |text: &'a str| SaidPart::InputText {
+        let text = |text: &'a str| ContentPart::InputText {
             text: self.splices.text(text),
         };
         parts.extend(notice.map(text));
         for content in &result.content {
             parts.push(match content {
-                ToolContent::Text(said) => text(said),
+                ToolContent::Text(result_text) => text(result_text),
                 ToolContent::Image(image) => self.image(image, at)?,
                 ToolContent::File(file) => self.file(file, at)?,
                 ToolContent::Opaque(opaque) => {
@@ -516,7 +518,7 @@ impl<'a> Writer<'a> {
         }
         let output = match (parts.len(), parts.pop()) {
             (_, None) => CallOutput::Text(self.splices.text("")),
-            (1, Some(SaidPart::InputText { text })) => CallOutput::Text(text),
+            (1, Some(ContentPart::InputText { text })) => CallOutput::Text(text),
             (_, Some(last)) => {
                 parts.push(last);
                 CallOutput::Parts(parts)
@@ -561,16 +563,16 @@ impl<'a> Writer<'a> {
         Ok(tools)
     }
 
-    fn tool_choice(&self) -> Option<Choice<'a>> {
+    fn tool_choice(&self) -> Option<ToolChoiceValue<'a>> {
         let chat = self.chat;
         match &chat.tool_choice {
             // The upstream refuses a choice without tools.
             ToolChoice::None if chat.tools.is_empty() => None,
             ToolChoice::Auto => None,
-            ToolChoice::None => Some(Choice::Mode("none")),
-            ToolChoice::Required => Some(Choice::Mode("required")),
-            ToolChoice::Named(name) => Some(Choice::Tool(self.named(name))),
-            ToolChoice::Among(allowed) => Some(Choice::Among {
+            ToolChoice::None => Some(ToolChoiceValue::Mode("none")),
+            ToolChoice::Required => Some(ToolChoiceValue::Mode("required")),
+            ToolChoice::Named(name) => Some(ToolChoiceValue::Tool(self.named(name))),
+            ToolChoice::Among(allowed) => Some(ToolChoiceValue::Among {
                 kind: "allowed_tools",
                 mode: if allowed.required { "required" } else { "auto" },
                 tools: allowed.names.iter().map(|name| self.named(name)).collect(),
@@ -604,15 +606,15 @@ impl<'a> Writer<'a> {
     }
 
     fn reasoning(&mut self, options: &Options<'_>) -> Option<Reasoning<'a>> {
-        let asked = &self.chat.reasoning;
+        let requested = &self.chat.reasoning;
         self.ignored
-            .add_if(asked.budget_tokens.is_some(), "reasoning.budget_tokens");
+            .add_if(requested.budget_tokens.is_some(), "reasoning.budget_tokens");
         self.ignored
-            .add_if(asked.adaptive.is_some(), "reasoning.adaptive");
-        let is_in_vain = effort::is_in_vain(asked, options.efforts);
+            .add_if(requested.adaptive.is_some(), "reasoning.adaptive");
+        let is_in_vain = effort::is_in_vain(requested, options.efforts);
         self.ignored.add_if(is_in_vain, "reasoning_effort");
-        let effort = effort::word(asked, options.efforts);
-        let summary = match asked.summary.as_deref() {
+        let effort = effort::word(requested, options.efforts);
+        let summary = match requested.summary.as_deref() {
             None | Some("none" | "omitted") => None,
             Some(word @ ("auto" | "concise" | "detailed")) => Some(word),
             // Another dialect's word for a summary.

@@ -19,13 +19,13 @@ use weir_sdk::response::{self, AnswerReader, ErrorResponse};
 use weir_sdk::sse::SseEvent;
 use weir_sdk::text;
 
-use super::refusal;
-use calls::Calls;
+use super::errors;
+use calls::ToolCalls;
 use sources::Sources;
-use usage::Counted;
+use usage::UsageTracker;
 use wire::{Candidate, Chunk, Part};
 
-pub(super) use calls::MADE_UP_ID;
+pub(super) use calls::GENERATED_ID_PREFIX;
 
 /// Paths of images in a response: in each chunk, and in the envelope of some servers.
 const IMAGES: &[&[&str]] = &[
@@ -42,15 +42,15 @@ const IMAGES: &[&[&str]] = &[
 
 /// The parsed part of the response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ChatResponse {
     extractor: ImageExtractor,
     is_started: bool,
     blocks: Blocks,
     /// The open run that has its signature: another signature belongs to another run.
-    signed: Option<u32>,
-    calls: Calls,
+    signed_block: Option<u32>,
+    calls: ToolCalls,
     sources: Sources,
-    usage: Counted,
+    usage: UsageTracker,
     /// The upstream's reason; the last one stands, since some servers write it in each chunk.
     finish: Option<String>,
     finish_message: Option<String>,
@@ -61,16 +61,16 @@ pub struct Answer {
     concluded: bool,
 }
 
-impl Answer {
+impl ChatResponse {
     pub(super) fn new(custom_tools: Vec<String>, wants_image: bool) -> Self {
         Self {
             extractor: ImageExtractor::new(IMAGES),
             is_started: false,
             blocks: Blocks::default(),
-            signed: None,
-            calls: Calls::new(custom_tools),
+            signed_block: None,
+            calls: ToolCalls::new(custom_tools),
             sources: Sources::default(),
-            usage: Counted::default(),
+            usage: UsageTracker::default(),
             finish: None,
             finish_message: None,
             is_blocked: false,
@@ -81,7 +81,7 @@ impl Answer {
     }
 }
 
-impl AnswerReader for Answer {
+impl AnswerReader for ChatResponse {
     fn lift<'a>(
         &mut self,
         bytes: &'a [u8],
@@ -139,16 +139,16 @@ impl AnswerReader for Answer {
         Ok(())
     }
 
-    fn failure_of_response(refused: &ErrorResponse) -> Failure {
-        refusal::from_response(refused)
+    fn failure_of_response(response: &ErrorResponse) -> Failure {
+        errors::from_response(response)
     }
 
     fn failure_behind_stream(stray: &str) -> Option<Failure> {
-        refusal::behind_the_stream(stray)
+        errors::after_stream(stray)
     }
 }
 
-impl Answer {
+impl ChatResponse {
     /// Reads a chunk of a stream.
     fn read_chunk(&mut self, data: &str, events: &mut Vec<Event>) -> Result<(), Failure> {
         let data = data.trim();
@@ -157,19 +157,19 @@ impl Answer {
         }
         let chunk: Chunk<'_> = serde_json::from_str(data).map_err(|error| unreadable(&error))?;
         if chunk.error.is_some() {
-            return Err(refusal::from_error(data));
+            return Err(errors::from_error(data));
         }
         // Some servers put each chunk into an envelope.
-        if let Some(inner) = chunk.response {
-            let inner: Chunk<'_> =
-                serde_json::from_str(inner.get()).map_err(|error| unreadable(&error))?;
-            return self.read(inner, events);
+        if let Some(enveloped) = chunk.response {
+            let enveloped: Chunk<'_> =
+                serde_json::from_str(enveloped.get()).map_err(|error| unreadable(&error))?;
+            return self.read(enveloped, events);
         }
         self.read(chunk, events)
     }
 
     fn read(&mut self, chunk: Chunk<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
-        self.calls.name_answer(chunk.response_id.as_deref());
+        self.calls.set_response_id(chunk.response_id.as_deref());
         if !self.is_started && (chunk.response_id.is_some() || chunk.model_version.is_some()) {
             events.push(Event::Started(Started {
                 id: chunk.response_id,
@@ -177,8 +177,10 @@ impl Answer {
             }));
         }
         self.is_started = true;
-        let block_reason = chunk.prompt_feedback.and_then(|read| read.block_reason);
-        if let Some(reason) = block_reason.filter(|reason| is_said(reason)) {
+        let block_reason = chunk
+            .prompt_feedback
+            .and_then(|feedback| feedback.block_reason);
+        if let Some(reason) = block_reason.filter(|reason| is_specified(reason)) {
             self.finish = Some(reason);
             self.is_blocked = true;
         }
@@ -202,7 +204,10 @@ impl Answer {
         }
         self.sources
             .keep(candidate.grounding_metadata, candidate.citation_metadata);
-        if let Some(reason) = candidate.finish_reason.filter(|reason| is_said(reason)) {
+        if let Some(reason) = candidate
+            .finish_reason
+            .filter(|reason| is_specified(reason))
+        {
             self.finish = Some(reason);
             self.finish_message = candidate.finish_message;
         }
@@ -214,15 +219,15 @@ impl Answer {
         let signature = part.thought_signature.filter(|text| !text.is_empty());
         let is_thought = part.thought == Some(true);
         if let Some(call) = part.function_call {
-            let read = self.calls.read(call, signature, &mut self.blocks, events)?;
-            self.has_calls |= read;
+            let is_complete = self.calls.read(call, signature, &mut self.blocks, events)?;
+            self.has_calls |= is_complete;
         } else if let Some(text) = part.text {
             let block = if is_thought {
                 Block::Reasoning
             } else {
                 Block::Text
             };
-            self.say(block, text, signature, events);
+            self.push_text(block, text, signature, events);
         } else if let Some(blob) = part.inline_data {
             // A trial image in the model's reasoning is no part of the response.
             if !is_thought {
@@ -244,13 +249,13 @@ impl Answer {
                 events,
             );
         } else if signature.is_some() {
-            self.say(Block::Text, String::new(), signature, events);
+            self.push_text(Block::Text, String::new(), signature, events);
         }
         Ok(())
     }
 
     /// Adds to the run of this kind. A signature belongs to a complete run, which has at most one.
-    fn say(
+    fn push_text(
         &mut self,
         block: Block,
         text: String,
@@ -262,25 +267,25 @@ impl Answer {
         }
         let is_text = block == Block::Text;
         let mut index = self.blocks.run(block.clone(), events);
-        if self.signed == Some(index) {
+        if self.signed_block == Some(index) {
             self.blocks.end_run(events);
             index = self.blocks.run(block, events);
         }
         if is_text {
-            self.sources.follow(index, &text);
+            self.sources.add_text(index, &text);
         }
         if !text.is_empty() {
             events.push(Event::Fragment(Fragment { index, text }));
         }
         if let Some(text) = signature {
-            self.signed = Some(index);
+            self.signed_block = Some(index);
             events.push(Event::Signature(Fragment { index, text }));
         }
     }
 }
 
 /// Returns whether the text is a reason, and not the placeholder for none.
-fn is_said(reason: &str) -> bool {
+fn is_specified(reason: &str) -> bool {
     !reason.is_empty() && !reason.ends_with("_UNSPECIFIED")
 }
 

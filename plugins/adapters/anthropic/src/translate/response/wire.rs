@@ -45,7 +45,7 @@ pub(super) struct Message<'a> {
 
 /// The reason of a response's end, and the container that the upstream names with it.
 #[derive(Deserialize)]
-pub(super) struct Stop<'a> {
+pub(super) struct MessageDelta<'a> {
     #[serde(borrow)]
     pub(super) container: Option<&'a RawValue>,
     pub(super) stop_reason: Option<String>,
@@ -60,7 +60,7 @@ pub(super) struct StopDetails {
 
 /// The blocks of the vocabulary.
 #[derive(Deserialize)]
-pub(super) struct KnownBlock<'a> {
+pub(super) struct ContentBlock<'a> {
     pub(super) text: Option<String>,
     #[serde(borrow)]
     pub(super) citations: Option<Vec<&'a RawValue>>,
@@ -75,7 +75,7 @@ pub(super) struct KnownBlock<'a> {
 
 /// A piece of any block.
 #[derive(Deserialize)]
-pub(super) struct Delta<'a> {
+pub(super) struct BlockDelta<'a> {
     #[serde(borrow, rename = "type")]
     pub(super) kind: Cow<'a, str>,
     pub(super) text: Option<String>,
@@ -88,7 +88,7 @@ pub(super) struct Delta<'a> {
 
 /// A source, of any type.
 #[derive(Deserialize)]
-pub(super) struct Source {
+pub(super) struct CitationLocation {
     pub(super) url: Option<String>,
     pub(super) source: Option<String>,
     pub(super) file_id: Option<String>,

@@ -7,28 +7,28 @@ use weir_sdk::failure::{from_status, header, retry_after_ms, shortened};
 use weir_sdk::response::ErrorResponse;
 
 #[derive(Debug, Default, Deserialize)]
-struct Envelope {
+struct ErrorBody {
     #[serde(default)]
-    error: Said,
+    error: ErrorDetails,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Said {
+struct ErrorDetails {
     #[serde(rename = "type")]
     kind: String,
     message: String,
 }
 
 /// Returns the failure for an error response.
-pub(super) fn from_response(refused: &ErrorResponse) -> Failure {
-    let (status, headers) = (refused.head.status, &refused.head.headers);
-    let body = refused.text();
+pub(super) fn from_response(response: &ErrorResponse) -> Failure {
+    let (status, headers) = (response.head.status, &response.head.headers);
+    let body = response.text();
     if header(headers, aws::ERROR_HEADER).is_some() {
         return aws::failure_of_response(status, headers, &body);
     }
-    let Ok(Envelope { error }) = serde_json::from_str(&body) else {
-        return refused.failure_by_status();
+    let Ok(ErrorBody { error }) = serde_json::from_str(&body) else {
+        return response.failure_by_status();
     };
     let failure = match error.kind() {
         Some(kind) => Failure {
@@ -48,7 +48,7 @@ pub(super) fn from_response(refused: &ErrorResponse) -> Failure {
 
 /// Returns the failure for an error in a stream. There is no status: the upstream sent 200 before the error.
 pub(super) fn from_error(json: &str) -> Failure {
-    let Envelope { error } = serde_json::from_str(json).unwrap_or_default();
+    let ErrorBody { error } = serde_json::from_str(json).unwrap_or_default();
     // An error in the middle of a response is the upstream's failure.
     let kind = error.kind().unwrap_or(FailureKind::Unavailable);
     let text = match error.text(kind) {
@@ -60,7 +60,7 @@ pub(super) fn from_error(json: &str) -> Failure {
         .with_upstream_error(json)
 }
 
-impl Said {
+impl ErrorDetails {
     /// Returns the kind by the error's type, and by its text if that is more exact.
     fn kind(&self) -> Option<FailureKind> {
         let says = |words: &str| self.message.contains(words);

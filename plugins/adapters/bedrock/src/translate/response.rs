@@ -16,7 +16,9 @@ use weir_sdk::response::{self, AnswerReader, ErrorResponse};
 use weir_sdk::sse::SseEvent;
 use weir_sdk::text;
 
-use wire::{CitationDelta, ContentBlock, Delta, ReasoningDelta, StreamEvent, Whole};
+use wire::{
+    BlockDelta, CitationDelta, ContentBlock, ConverseResponse, ReasoningDelta, StreamEvent,
+};
 
 /// Maximum open blocks. Every delta searches all of them; the upstream writes one after the other.
 const MAX_OPEN_BLOCKS: usize = 64;
@@ -26,26 +28,25 @@ const MAX_INPUT_BYTES: usize = 4 * 1024 * 1024;
 
 /// The parsed part of the response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ChatResponse {
     /// The names of the tools that take free text.
     custom_tools: Vec<String>,
     blocks: Blocks,
     /// The open blocks, by the upstream's number.
-    open: Vec<(u64, Open)>,
+    open_blocks: Vec<(u64, OpenBlock)>,
     finish: Option<FinishReason>,
     concluded: bool,
 }
 
-/// An open block.
 #[derive(Debug)]
-struct Open {
+struct OpenBlock {
     /// Its number among the events.
     index: u32,
-    kind: Kind,
+    state: BlockState,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum BlockState {
     Text,
     Reasoning,
     /// A function is called with an empty object unless deltas write another.
@@ -58,19 +59,19 @@ enum Kind {
     },
 }
 
-impl Answer {
+impl ChatResponse {
     pub(super) fn new(custom_tools: Vec<String>) -> Self {
         Self {
             custom_tools,
             blocks: Blocks::default(),
-            open: Vec::new(),
+            open_blocks: Vec::new(),
             finish: None,
             concluded: false,
         }
     }
 }
 
-impl AnswerReader for Answer {
+impl AnswerReader for ChatResponse {
     fn read_event(&mut self, event: SseEvent<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
         let is_known = matches!(
             event.name,
@@ -84,28 +85,28 @@ impl AnswerReader for Answer {
         if !is_known || self.concluded {
             return Ok(());
         }
-        let read: StreamEvent<'_> =
+        let stream_event: StreamEvent<'_> =
             serde_json::from_str(event.data).map_err(|error| unreadable(&error))?;
-        let number = read.content_block_index.unwrap_or_default();
+        let number = stream_event.content_block_index.unwrap_or_default();
         match event.name {
             "contentBlockStart" => {
-                if let Some(call) = read.start.and_then(|start| start.tool_use) {
+                if let Some(call) = stream_event.start.and_then(|start| start.tool_use) {
                     self.begin_call(number, call.tool_use_id, call.name, events)?;
                 }
                 Ok(())
             }
-            "contentBlockDelta" => match read.delta {
-                Some(delta) => self.add(number, delta, events),
+            "contentBlockDelta" => match stream_event.delta {
+                Some(delta) => self.add_delta(number, delta, events),
                 None => Ok(()),
             },
             "contentBlockStop" => self.end(|known| known == number, events),
             "messageStop" => {
-                self.finish = Some(finish_reason(read.stop_reason.unwrap_or_default()));
+                self.finish = Some(finish_reason(stream_event.stop_reason.unwrap_or_default()));
                 Ok(())
             }
             // The metadata.
             _ => {
-                usage::tell(read.usage, events);
+                usage::push(stream_event.usage, events);
                 Ok(())
             }
         }
@@ -113,8 +114,9 @@ impl AnswerReader for Answer {
 
     fn read_whole(&mut self, body: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
         let body = &text::lossy(body);
-        let whole: Whole<'_> = serde_json::from_str(body).map_err(|error| unreadable(&error))?;
-        let message = whole.output.and_then(|output| output.message);
+        let response: ConverseResponse<'_> =
+            serde_json::from_str(body).map_err(|error| unreadable(&error))?;
+        let message = response.output.and_then(|output| output.message);
         let content = message.and_then(|message| message.content);
         let Some(content) = content else {
             return Err(Failure::malformed("the answer has no message"));
@@ -123,9 +125,9 @@ impl AnswerReader for Answer {
             self.read_block(number, block, events)?;
             self.end(|known| known == number, events)?;
         }
-        usage::tell(whole.usage, events);
+        usage::push(response.usage, events);
         // Every response gives a reason for its end.
-        self.finish = Some(finish_reason(whole.stop_reason.unwrap_or_default()));
+        self.finish = Some(finish_reason(response.stop_reason.unwrap_or_default()));
         Ok(())
     }
 
@@ -141,13 +143,13 @@ impl AnswerReader for Answer {
         Ok(())
     }
 
-    fn failure_of_response(refused: &ErrorResponse) -> Failure {
-        let ErrorResponse { head, .. } = refused;
-        aws::failure_of_response(head.status, &head.headers, &refused.text())
+    fn failure_of_response(response: &ErrorResponse) -> Failure {
+        let ErrorResponse { head, .. } = response;
+        aws::failure_of_response(head.status, &head.headers, &response.text())
     }
 }
 
-impl Answer {
+impl ChatResponse {
     /// Reads a block of a non-streamed response.
     fn read_block(
         &mut self,
@@ -163,15 +165,15 @@ impl Answer {
             return self.add_input(number, &input, events);
         }
         if let Some(text) = block.text {
-            return self.say(number, &text, events);
+            return self.push_text(number, &text, events);
         }
         if let Some(reasoning) = block.reasoning_content {
-            let proven = reasoning.reasoning_text.unwrap_or_default();
-            return self.reason(
+            let reasoning_text = reasoning.reasoning_text.unwrap_or_default();
+            return self.push_reasoning(
                 number,
                 ReasoningDelta {
-                    text: proven.text,
-                    signature: proven.signature,
+                    text: reasoning_text.text,
+                    signature: reasoning_text.signature,
                     redacted_content: reasoning.redacted_content,
                 },
                 events,
@@ -179,10 +181,10 @@ impl Answer {
         }
         if let Some(cited) = block.citations_content {
             for text in cited.content.into_iter().flatten() {
-                self.say(number, &text.text.unwrap_or_default(), events)?;
+                self.push_text(number, &text.text.unwrap_or_default(), events)?;
             }
             for citation in cited.citations.into_iter().flatten() {
-                self.cite(number, citation, events)?;
+                self.push_citation(number, citation, events)?;
             }
             return Ok(());
         }
@@ -195,20 +197,20 @@ impl Answer {
         Ok(())
     }
 
-    fn add(
+    fn add_delta(
         &mut self,
         number: u64,
-        delta: Delta<'_>,
+        delta: BlockDelta<'_>,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
         if let Some(text) = delta.text {
-            self.say(number, &text, events)?;
+            self.push_text(number, &text, events)?;
         }
         if let Some(reasoning) = delta.reasoning_content {
-            self.reason(number, reasoning, events)?;
+            self.push_reasoning(number, reasoning, events)?;
         }
         if let Some(citation) = delta.citation {
-            self.cite(number, citation, events)?;
+            self.push_citation(number, citation, events)?;
         }
         match delta.tool_use.and_then(|call| call.input) {
             Some(input) => self.add_input(number, &input, events),
@@ -228,14 +230,14 @@ impl Answer {
         };
         let id = id.unwrap_or_default();
         let kind = custom::kind_of(&self.custom_tools, &name);
-        let open = match kind {
-            CallKind::Function => Kind::Call { has_deltas: false },
-            CallKind::Custom => Kind::CustomCall {
+        let state = match kind {
+            CallKind::Function => BlockState::Call { has_deltas: false },
+            CallKind::Custom => BlockState::CustomCall {
                 input: String::new(),
             },
         };
         let block = Block::ToolCall(ToolCallStart { id, name, kind });
-        self.begin(number, block, open, events)?;
+        self.begin(number, block, state, events)?;
         Ok(())
     }
 
@@ -248,13 +250,16 @@ impl Answer {
         if piece.is_empty() {
             return Ok(());
         }
-        let open = self.open.iter_mut().find(|(known, _)| *known == number);
-        match open {
+        let block = self
+            .open_blocks
+            .iter_mut()
+            .find(|(known, _)| *known == number);
+        match block {
             Some((
                 _,
-                Open {
+                OpenBlock {
                     index,
-                    kind: Kind::Call { has_deltas },
+                    state: BlockState::Call { has_deltas },
                 },
             )) => {
                 *has_deltas = true;
@@ -264,8 +269,8 @@ impl Answer {
             }
             Some((
                 _,
-                Open {
-                    kind: Kind::CustomCall { input },
+                OpenBlock {
+                    state: BlockState::CustomCall { input },
                     ..
                 },
             )) => {
@@ -281,16 +286,21 @@ impl Answer {
         }
     }
 
-    fn say(&mut self, number: u64, text: &str, events: &mut Vec<Event>) -> Result<(), Failure> {
+    fn push_text(
+        &mut self,
+        number: u64,
+        text: &str,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
         if !text.is_empty() {
-            let index = self.text(number, events)?;
+            let index = self.text_index(number, events)?;
             let text = text.to_owned();
             events.push(Event::Fragment(Fragment { index, text }));
         }
         Ok(())
     }
 
-    fn reason(
+    fn push_reasoning(
         &mut self,
         number: u64,
         delta: ReasoningDelta,
@@ -303,10 +313,10 @@ impl Answer {
         ];
         for (piece, event) in pieces {
             if let Some(text) = piece.filter(|text| !text.is_empty()) {
-                let is_reasoning = |kind: &Kind| matches!(kind, Kind::Reasoning);
-                let index = match self.known(number, is_reasoning, events)? {
+                let is_reasoning = |state: &BlockState| matches!(state, BlockState::Reasoning);
+                let index = match self.open_index(number, is_reasoning, events)? {
                     Some(index) => index,
-                    None => self.begin(number, Block::Reasoning, Kind::Reasoning, events)?,
+                    None => self.begin(number, Block::Reasoning, BlockState::Reasoning, events)?,
                 };
                 events.push(event(Fragment { index, text }));
             }
@@ -315,19 +325,19 @@ impl Answer {
     }
 
     /// Adds a source. Its text block is open, or begins with it.
-    fn cite(
+    fn push_citation(
         &mut self,
         number: u64,
         raw: &RawValue,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
         // A source is an addition to the response: an unreadable one must not cost the rest.
-        let Ok(read) = serde_json::from_str::<CitationDelta>(raw.get()) else {
+        let Ok(delta) = serde_json::from_str::<CitationDelta>(raw.get()) else {
             return Ok(());
         };
-        let index = self.text(number, events)?;
-        let url = read.location.and_then(|location| location.web?.url);
-        let cited: String = read
+        let index = self.text_index(number, events)?;
+        let url = delta.location.and_then(|location| location.web?.url);
+        let cited: String = delta
             .source_content
             .into_iter()
             .flatten()
@@ -335,8 +345,8 @@ impl Answer {
             .collect();
         events.push(Event::Citation(Citation {
             index,
-            source: url.or(read.source),
-            title: read.title,
+            source: url.or(delta.source),
+            title: delta.title,
             cited_text: (!cited.is_empty()).then_some(cited),
             // The upstream cites with a complete block.
             span: None,
@@ -346,22 +356,22 @@ impl Answer {
     }
 
     /// Returns the index of the open text of this number, begun if there is none.
-    fn text(&mut self, number: u64, events: &mut Vec<Event>) -> Result<u32, Failure> {
-        match self.known(number, |kind| matches!(kind, Kind::Text), events)? {
+    fn text_index(&mut self, number: u64, events: &mut Vec<Event>) -> Result<u32, Failure> {
+        match self.open_index(number, |state| matches!(state, BlockState::Text), events)? {
             Some(index) => Ok(index),
-            None => self.begin(number, Block::Text, Kind::Text, events),
+            None => self.begin(number, Block::Text, BlockState::Text, events),
         }
     }
 
     /// Returns the index of the open block of this number and kind. A block of another kind ends.
-    fn known(
+    fn open_index(
         &mut self,
         number: u64,
-        is_of_kind: impl Fn(&Kind) -> bool,
+        is_expected: impl Fn(&BlockState) -> bool,
         events: &mut Vec<Event>,
     ) -> Result<Option<u32>, Failure> {
-        match self.open.iter().find(|(known, _)| *known == number) {
-            Some((_, open)) if is_of_kind(&open.kind) => Ok(Some(open.index)),
+        match self.open_blocks.iter().find(|(known, _)| *known == number) {
+            Some((_, block)) if is_expected(&block.state) => Ok(Some(block.index)),
             Some(_) => {
                 self.end(|known| known == number, events)?;
                 Ok(None)
@@ -374,30 +384,34 @@ impl Answer {
         &mut self,
         number: u64,
         block: Block,
-        kind: Kind,
+        state: BlockState,
         events: &mut Vec<Event>,
     ) -> Result<u32, Failure> {
-        if self.open.len() == MAX_OPEN_BLOCKS {
+        if self.open_blocks.len() == MAX_OPEN_BLOCKS {
             return Err(Failure::malformed(format!(
                 "the answer has more than {MAX_OPEN_BLOCKS} blocks open"
             )));
         }
         let index = self.blocks.begin(block, events);
-        self.open.push((number, Open { index, kind }));
+        self.open_blocks.push((number, OpenBlock { index, state }));
         Ok(index)
     }
 
     fn end(
         &mut self,
-        is_due: impl Fn(u64) -> bool,
+        should_end: impl Fn(u64) -> bool,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
-        while let Some(at) = self.open.iter().position(|(number, _)| is_due(*number)) {
-            let (_, Open { index, kind }) = self.open.remove(at);
-            let text = match kind {
-                Kind::Call { has_deltas: false } => Some("{}".to_owned()),
-                Kind::CustomCall { input } => Some(custom::input(input)),
-                Kind::Text | Kind::Reasoning | Kind::Call { .. } => None,
+        while let Some(at) = self
+            .open_blocks
+            .iter()
+            .position(|(number, _)| should_end(*number))
+        {
+            let (_, OpenBlock { index, state }) = self.open_blocks.remove(at);
+            let text = match state {
+                BlockState::Call { has_deltas: false } => Some("{}".to_owned()),
+                BlockState::CustomCall { input } => Some(custom::input(input)),
+                BlockState::Text | BlockState::Reasoning | BlockState::Call { .. } => None,
             };
             if let Some(text) = text {
                 events.push(Event::Fragment(Fragment { index, text }));

@@ -10,21 +10,20 @@ use weir_sdk::chat::{Block, CallKind, Citation, Fragment, Opaque, ToolCallStart}
 use weir_sdk::custom;
 
 use super::unreadable;
-use super::wire::{Delta, KnownBlock, Source};
+use super::wire::{BlockDelta, CitationLocation, ContentBlock};
 
 /// Maximum size of a block whose kind the vocabulary lacks, in bytes.
 const MAX_OPAQUE_BYTES: usize = 4 * 1024 * 1024;
 
-/// An open block.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenBlock {
     /// Its number among the events; an opaque block gets its number at its end.
     index: u32,
-    body: Body,
+    state: BlockState,
 }
 
 #[derive(Debug)]
-enum Body {
+enum BlockState {
     Text,
     Thinking,
     /// A function is called with this input unless deltas write another.
@@ -37,12 +36,12 @@ enum Body {
         input: String,
         has_deltas: bool,
     },
-    Opaque(Unknown),
+    Opaque(UnknownBlock),
 }
 
 /// A block whose kind the vocabulary lacks, and the content of its deltas.
 #[derive(Debug)]
-struct Unknown {
+struct UnknownBlock {
     kind: String,
     json: String,
     input: String,
@@ -50,7 +49,7 @@ struct Unknown {
     content: Option<String>,
 }
 
-impl Open {
+impl OpenBlock {
     pub(super) fn begin(
         raw: &RawValue,
         custom_tools: &[String],
@@ -58,24 +57,24 @@ impl Open {
         events: &mut Vec<Event>,
     ) -> Result<Self, Failure> {
         // The types of fields are known only for known blocks; an unknown block's may have any type.
-        let kind = kind_of(raw)?;
-        let known = || serde_json::from_str::<KnownBlock<'_>>(raw.get());
-        let (index, body) = match kind.as_ref() {
+        let kind = block_type(raw)?;
+        let known = || serde_json::from_str::<ContentBlock<'_>>(raw.get());
+        let (index, state) = match kind.as_ref() {
             "text" => {
                 let block = known().map_err(|error| unreadable(&error))?;
                 let index = blocks.begin(Block::Text, events);
-                say(index, block.text, events);
+                push_text(index, block.text, events);
                 for citation in block.citations.into_iter().flatten() {
-                    cite(index, citation, events);
+                    push_citation(index, citation, events);
                 }
-                (index, Body::Text)
+                (index, BlockState::Text)
             }
             "thinking" => {
                 let block = known().map_err(|error| unreadable(&error))?;
                 let index = blocks.begin(Block::Reasoning, events);
-                say(index, block.thinking, events);
-                sign(index, block.signature, events);
-                (index, Body::Thinking)
+                push_text(index, block.thinking, events);
+                push_signature(index, block.signature, events);
+                (index, BlockState::Thinking)
             }
             "redacted_thinking" => {
                 let block = known().map_err(|error| unreadable(&error))?;
@@ -83,7 +82,7 @@ impl Open {
                 if let Some(text) = block.data.filter(|data| !data.is_empty()) {
                     events.push(Event::Sealed(Fragment { index, text }));
                 }
-                (index, Body::Thinking)
+                (index, BlockState::Thinking)
             }
             "tool_use" => {
                 let block = known().map_err(|error| unreadable(&error))?;
@@ -99,55 +98,61 @@ impl Open {
                 let input = input.unwrap_or("{}").to_owned();
                 let index = blocks.begin(Block::ToolCall(ToolCallStart { id, name, kind }), events);
                 let has_deltas = false;
-                let body = match kind {
-                    CallKind::Function => Body::Call { input, has_deltas },
-                    CallKind::Custom => Body::CustomCall { input, has_deltas },
+                let state = match kind {
+                    CallKind::Function => BlockState::Call { input, has_deltas },
+                    CallKind::Custom => BlockState::CustomCall { input, has_deltas },
                 };
-                (index, body)
+                (index, state)
             }
             kind => {
-                let unknown = Unknown {
+                let unknown = UnknownBlock {
                     kind: kind.to_owned(),
                     json: raw.get().to_owned(),
                     input: String::new(),
                     content: None,
                 };
-                (0, Body::Opaque(unknown))
+                (0, BlockState::Opaque(unknown))
             }
         };
-        Ok(Self { index, body })
+        Ok(Self { index, state })
     }
 
-    pub(super) fn add(&mut self, raw: &RawValue, events: &mut Vec<Event>) -> Result<(), Failure> {
+    pub(super) fn add_delta(
+        &mut self,
+        raw: &RawValue,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
         let index = self.index;
-        if let Body::Opaque(unknown) = &mut self.body {
-            return unknown.add(raw);
+        if let BlockState::Opaque(unknown) = &mut self.state {
+            return unknown.add_delta(raw);
         }
-        let delta: Delta<'_> =
+        let delta: BlockDelta<'_> =
             serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
-        match (delta.kind.as_ref(), &mut self.body) {
-            ("text_delta", Body::Text) => say(index, delta.text, events),
-            ("citations_delta", Body::Text) => {
+        match (delta.kind.as_ref(), &mut self.state) {
+            ("text_delta", BlockState::Text) => push_text(index, delta.text, events),
+            ("citations_delta", BlockState::Text) => {
                 if let Some(citation) = delta.citation {
-                    cite(index, citation, events);
+                    push_citation(index, citation, events);
                 }
             }
-            ("thinking_delta", Body::Thinking) => say(index, delta.thinking, events),
-            ("signature_delta", Body::Thinking) => sign(index, delta.signature, events),
-            ("input_json_delta", Body::Call { has_deltas, .. }) => {
-                // White space alone is no input, but may be part of one.
-                let is_some = |piece: &String| *has_deltas || !piece.trim().is_empty();
-                let piece = delta.partial_json.filter(is_some);
-                *has_deltas |= piece.is_some();
-                say(index, piece, events);
+            ("thinking_delta", BlockState::Thinking) => push_text(index, delta.thinking, events),
+            ("signature_delta", BlockState::Thinking) => {
+                push_signature(index, delta.signature, events)
             }
-            ("input_json_delta", Body::CustomCall { input, has_deltas }) => {
-                let is_some = |piece: &String| *has_deltas || !piece.trim().is_empty();
-                if let Some(piece) = delta.partial_json.filter(is_some) {
+            ("input_json_delta", BlockState::Call { has_deltas, .. }) => {
+                // White space alone is no input, but may be part of one.
+                let has_input = |piece: &String| *has_deltas || !piece.trim().is_empty();
+                let piece = delta.partial_json.filter(has_input);
+                *has_deltas |= piece.is_some();
+                push_text(index, piece, events);
+            }
+            ("input_json_delta", BlockState::CustomCall { input, has_deltas }) => {
+                let has_input = |piece: &String| *has_deltas || !piece.trim().is_empty();
+                if let Some(piece) = delta.partial_json.filter(has_input) {
                     if !std::mem::replace(has_deltas, true) {
                         input.clear();
                     }
-                    add_within_bounds(input, &piece)?;
+                    append_bounded(input, &piece)?;
                 }
             }
             // Deltas of newer versions.
@@ -158,15 +163,17 @@ impl Open {
 
     pub(super) fn end(self, blocks: &mut Blocks, events: &mut Vec<Event>) -> Result<(), Failure> {
         let index = self.index;
-        match self.body {
-            Body::Text | Body::Thinking => {}
-            Body::Call { input, has_deltas } => {
+        match self.state {
+            BlockState::Text | BlockState::Thinking => {}
+            BlockState::Call { input, has_deltas } => {
                 if !has_deltas {
-                    say(index, Some(input), events);
+                    push_text(index, Some(input), events);
                 }
             }
-            Body::CustomCall { input, .. } => say(index, Some(custom::input(input)), events),
-            Body::Opaque(unknown) => {
+            BlockState::CustomCall { input, .. } => {
+                push_text(index, Some(custom::input(input)), events)
+            }
+            BlockState::Opaque(unknown) => {
                 let block = unknown.into_block()?;
                 blocks.opaque(block, events);
                 return Ok(());
@@ -177,19 +184,20 @@ impl Open {
     }
 }
 
-impl Unknown {
-    fn add(&mut self, raw: &RawValue) -> Result<(), Failure> {
+impl UnknownBlock {
+    fn add_delta(&mut self, raw: &RawValue) -> Result<(), Failure> {
         #[derive(serde::Deserialize)]
-        struct Added {
+        struct UnknownDelta {
             partial_json: Option<String>,
             content: Option<String>,
         }
-        let added: Added = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
-        if let Some(piece) = added.partial_json {
-            add_within_bounds(&mut self.input, &piece)?;
+        let delta: UnknownDelta =
+            serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
+        if let Some(piece) = delta.partial_json {
+            append_bounded(&mut self.input, &piece)?;
         }
-        if let Some(piece) = added.content {
-            add_within_bounds(self.content.get_or_insert_default(), &piece)?;
+        if let Some(piece) = delta.content {
+            append_bounded(self.content.get_or_insert_default(), &piece)?;
         }
         Ok(())
     }
@@ -222,32 +230,32 @@ impl Unknown {
     }
 }
 
-fn kind_of(raw: &RawValue) -> Result<String, Failure> {
+fn block_type(raw: &RawValue) -> Result<String, Failure> {
     #[derive(serde::Deserialize)]
-    struct Kind {
+    struct TypeTag {
         #[serde(rename = "type")]
         kind: String,
     }
     serde_json::from_str(raw.get())
-        .map(|Kind { kind }| kind)
+        .map(|TypeTag { kind }| kind)
         .map_err(|error| unreadable(&error))
 }
 
-fn say(index: u32, piece: Option<String>, events: &mut Vec<Event>) {
+fn push_text(index: u32, piece: Option<String>, events: &mut Vec<Event>) {
     if let Some(text) = piece.filter(|piece| !piece.is_empty()) {
         events.push(Event::Fragment(Fragment { index, text }));
     }
 }
 
-fn sign(index: u32, piece: Option<String>, events: &mut Vec<Event>) {
+fn push_signature(index: u32, piece: Option<String>, events: &mut Vec<Event>) {
     if let Some(text) = piece.filter(|piece| !piece.is_empty()) {
         events.push(Event::Signature(Fragment { index, text }));
     }
 }
 
 /// Adds a source. A source is an addition to the response: an unreadable one must not cost the rest.
-fn cite(index: u32, raw: &RawValue, events: &mut Vec<Event>) {
-    let Ok(source) = serde_json::from_str::<Source>(raw.get()) else {
+fn push_citation(index: u32, raw: &RawValue, events: &mut Vec<Event>) {
+    let Ok(source) = serde_json::from_str::<CitationLocation>(raw.get()) else {
         return;
     };
     events.push(Event::Citation(Citation {
@@ -261,7 +269,7 @@ fn cite(index: u32, raw: &RawValue, events: &mut Vec<Event>) {
     }));
 }
 
-fn add_within_bounds(text: &mut String, piece: &str) -> Result<(), Failure> {
+fn append_bounded(text: &mut String, piece: &str) -> Result<(), Failure> {
     if text.len() + piece.len() > MAX_OPAQUE_BYTES {
         return Err(Failure::malformed(format!(
             "a block exceeds {MAX_OPAQUE_BYTES} bytes"

@@ -12,9 +12,9 @@ use serde_json::value::RawValue;
 #[serde(rename_all = "camelCase")]
 pub(super) struct StreamEvent<'a> {
     pub(super) content_block_index: Option<u64>,
-    pub(super) start: Option<Start>,
+    pub(super) start: Option<BlockStart>,
     #[serde(borrow)]
-    pub(super) delta: Option<Delta<'a>>,
+    pub(super) delta: Option<BlockDelta<'a>>,
     pub(super) stop_reason: Option<String>,
     #[serde(borrow)]
     pub(super) usage: Option<&'a RawValue>,
@@ -22,13 +22,13 @@ pub(super) struct StreamEvent<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Start {
-    pub(super) tool_use: Option<CallStart>,
+pub(super) struct BlockStart {
+    pub(super) tool_use: Option<ToolUseStart>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct CallStart {
+pub(super) struct ToolUseStart {
     pub(super) tool_use_id: Option<String>,
     pub(super) name: Option<String>,
 }
@@ -36,17 +36,17 @@ pub(super) struct CallStart {
 /// A piece of a block, of any type.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Delta<'a> {
+pub(super) struct BlockDelta<'a> {
     #[serde(borrow)]
     pub(super) text: Option<Cow<'a, str>>,
-    pub(super) tool_use: Option<CallDelta>,
+    pub(super) tool_use: Option<ToolUseDelta>,
     pub(super) reasoning_content: Option<ReasoningDelta>,
     #[serde(borrow)]
     pub(super) citation: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct CallDelta {
+pub(super) struct ToolUseDelta {
     pub(super) input: Option<String>,
 }
 
@@ -61,16 +61,16 @@ pub(super) struct ReasoningDelta {
 /// A non-streamed response.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Whole<'a> {
+pub(super) struct ConverseResponse<'a> {
     #[serde(borrow)]
-    pub(super) output: Option<Output<'a>>,
+    pub(super) output: Option<ConverseOutput<'a>>,
     pub(super) stop_reason: Option<String>,
     #[serde(borrow)]
     pub(super) usage: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Output<'a> {
+pub(super) struct ConverseOutput<'a> {
     #[serde(borrow)]
     pub(super) message: Option<Message<'a>>,
 }
@@ -88,17 +88,17 @@ pub(super) struct ContentBlock<'a> {
     #[serde(borrow)]
     pub(super) text: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    pub(super) tool_use: Option<Call<'a>>,
-    pub(super) reasoning_content: Option<Reasoning>,
+    pub(super) tool_use: Option<ToolUse<'a>>,
+    pub(super) reasoning_content: Option<ReasoningContent>,
     #[serde(borrow)]
-    pub(super) citations_content: Option<Cited<'a>>,
+    pub(super) citations_content: Option<CitationsContent<'a>>,
     #[serde(flatten)]
     pub(super) other: BTreeMap<String, IgnoredAny>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Call<'a> {
+pub(super) struct ToolUse<'a> {
     pub(super) tool_use_id: Option<String>,
     pub(super) name: Option<String>,
     #[serde(borrow)]
@@ -107,7 +107,7 @@ pub(super) struct Call<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Reasoning {
+pub(super) struct ReasoningContent {
     pub(super) reasoning_text: Option<ReasoningText>,
     pub(super) redacted_content: Option<String>,
 }
@@ -120,33 +120,32 @@ pub(super) struct ReasoningText {
 
 /// A text with its sources.
 #[derive(Deserialize)]
-pub(super) struct Cited<'a> {
-    pub(super) content: Option<Vec<TextPiece>>,
+pub(super) struct CitationsContent<'a> {
+    pub(super) content: Option<Vec<TextSegment>>,
     #[serde(borrow)]
     pub(super) citations: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct TextPiece {
+pub(super) struct TextSegment {
     pub(super) text: Option<String>,
 }
 
-/// A source.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CitationDelta {
     pub(super) title: Option<String>,
     pub(super) source: Option<String>,
-    pub(super) source_content: Option<Vec<TextPiece>>,
-    pub(super) location: Option<Location>,
+    pub(super) source_content: Option<Vec<TextSegment>>,
+    pub(super) location: Option<CitationLocation>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Location {
-    pub(super) web: Option<Web>,
+pub(super) struct CitationLocation {
+    pub(super) web: Option<WebLocation>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Web {
+pub(super) struct WebLocation {
     pub(super) url: Option<String>,
 }

@@ -6,16 +6,16 @@ use weir_sdk::failure::{from_status, shortened};
 use weir_sdk::response::ErrorResponse;
 
 /// Returns the failure for an error response.
-pub(super) fn from_response(refused: &ErrorResponse) -> Failure {
-    let (status, headers) = (refused.head.status, &refused.head.headers);
-    let body = refused.text();
+pub(super) fn from_response(response: &ErrorResponse) -> Failure {
+    let (status, headers) = (response.head.status, &response.head.headers);
+    let body = response.text();
     let Some(error) = error_of(&body) else {
-        return refused.failure_by_status();
+        return response.failure_by_status();
     };
     let failure = failure(&error, status, &body);
     Failure {
         retry_after_ms: weir_sdk::failure::retry_after_ms(headers)
-            .filter(|_| may_help(failure.kind))
+            .filter(|_| may_retry(failure.kind))
             .or(failure.retry_after_ms),
         ..failure
     }
@@ -30,7 +30,7 @@ pub(super) fn from_error(json: &str) -> Failure {
 }
 
 /// Returns the failure for bare JSON after the events of a stream.
-pub(super) fn behind_the_stream(stray: &str) -> Option<Failure> {
+pub(super) fn after_stream(stray: &str) -> Option<Failure> {
     let stray = stray.trim();
     error_of(stray).map(|error| failure(&error, 500, stray))
 }
@@ -67,14 +67,14 @@ fn failure(error: &Value, status: u16, body: &str) -> Failure {
         None => from_status(status, &[], message),
     };
     Failure {
-        retry_after_ms: retry_delay_ms(error).filter(|_| may_help(failure.kind)),
+        retry_after_ms: retry_delay_ms(error).filter(|_| may_retry(failure.kind)),
         ..failure
     }
     .with_code(name)
     .with_upstream_error(body)
 }
 
-fn may_help(kind: FailureKind) -> bool {
+fn may_retry(kind: FailureKind) -> bool {
     matches!(kind, FailureKind::RateLimited | FailureKind::Unavailable)
 }
 

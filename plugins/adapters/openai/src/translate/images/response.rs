@@ -11,24 +11,23 @@ use weir_sdk::response;
 use weir_sdk::sse::SseEvent;
 use weir_sdk::text;
 
-use crate::translate::refusal;
+use crate::translate::errors;
 
 /// Paths of images in a response, and of the one image in an event of a stream.
 const IMAGES: &[&[&str]] = &[&["data", "b64_json"], &["b64_json"]];
 
 /// The parsed part of the response.
 #[derive(Debug)]
-pub struct Images {
+pub struct ImagesResponse {
     extractor: ImageExtractor,
     /// The requested media type, for images without one.
     media_type: String,
-    /// Complete images.
     count: u32,
 }
 
 /// A response, or an event of a stream.
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct ImagesBody<'a> {
     #[serde(borrow)]
     error: Option<&'a RawValue>,
     data: Option<Vec<Item>>,
@@ -54,15 +53,15 @@ struct Item {
 struct WireUsage {
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
-    input_tokens_details: Option<Details>,
+    input_tokens_details: Option<TokenDetails>,
 }
 
 #[derive(Deserialize)]
-struct Details {
+struct TokenDetails {
     image_tokens: Option<u64>,
 }
 
-impl Images {
+impl ImagesResponse {
     pub(super) fn new(media_type: Option<&str>) -> Self {
         Self {
             extractor: ImageExtractor::new(IMAGES),
@@ -85,16 +84,16 @@ impl Images {
         body: &[u8],
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
-        let body = text::lossy(body);
-        let answer: Answer<'_> = read(&body)?;
-        if answer.error.is_some() {
-            return Err(refusal::from_error(&body));
+        let json = text::lossy(body);
+        let body: ImagesBody<'_> = read(&json)?;
+        if body.error.is_some() {
+            return Err(errors::from_error(&json));
         }
-        let said = answer.output_format.map(media_type_of);
-        for item in answer.data.into_iter().flatten() {
-            self.read_item(item, said.as_deref(), false, events)?;
+        let declared_type = body.output_format.map(media_type_of);
+        for item in body.data.into_iter().flatten() {
+            self.read_item(item, declared_type.as_deref(), false, events)?;
         }
-        self.read_usage(answer.usage, events);
+        self.read_usage(body.usage, events);
         Ok(())
     }
 
@@ -107,18 +106,18 @@ impl Images {
         if data.is_empty() || data == "[DONE]" {
             return Ok(());
         }
-        let answer: Answer<'_> = read(data)?;
-        if answer.error.is_some() || event.name == "error" {
-            return Err(refusal::from_error(data));
+        let body: ImagesBody<'_> = read(data)?;
+        if body.error.is_some() || event.name == "error" {
+            return Err(errors::from_error(data));
         }
-        let kind = answer.kind.as_deref().unwrap_or(event.name);
+        let kind = body.kind.as_deref().unwrap_or(event.name);
         let is_preview = kind.ends_with(".partial_image");
         if is_preview || kind.ends_with(".completed") {
-            let said = answer.output_format.map(media_type_of);
-            self.read_item(answer.item, said.as_deref(), is_preview, events)?;
+            let declared_type = body.output_format.map(media_type_of);
+            self.read_item(body.item, declared_type.as_deref(), is_preview, events)?;
         }
         if self.count > 0 {
-            self.read_usage(answer.usage, events);
+            self.read_usage(body.usage, events);
         }
         Ok(())
     }
@@ -142,17 +141,18 @@ impl Images {
     fn read_item(
         &mut self,
         item: Item,
-        said: Option<&str>,
+        declared_type: Option<&str>,
         is_preview: bool,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
-        let said = item.mime_type.as_deref().or(said);
+        let declared_type = item.mime_type.as_deref().or(declared_type);
         let mut media = match (item.b64_json, item.url) {
-            (Some(text), _) => self
-                .extractor
-                .image(&text, said, &self.media_type, events)?,
+            (Some(text), _) => {
+                self.extractor
+                    .image(&text, declared_type, &self.media_type, events)?
+            }
             (None, Some(url)) => Media {
-                media_type: said.unwrap_or(&self.media_type).to_owned(),
+                media_type: declared_type.unwrap_or(&self.media_type).to_owned(),
                 data: Vec::new(),
                 bytes_before: None,
                 url: Some(url),
@@ -192,7 +192,7 @@ impl Images {
     }
 }
 
-fn read<'a>(text: &'a str) -> Result<Answer<'a>, Failure> {
+fn read<'a>(text: &'a str) -> Result<ImagesBody<'a>, Failure> {
     serde_json::from_str(text).map_err(|error| response::unreadable("one of images", &error))
 }
 

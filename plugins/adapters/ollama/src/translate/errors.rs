@@ -6,11 +6,11 @@ use weir_sdk::failure::{from_status, retry_after_ms, shortened};
 use weir_sdk::response::ErrorResponse;
 
 /// Returns the failure for an error response.
-pub(super) fn from_response(refused: &ErrorResponse) -> Failure {
-    let (status, headers) = (refused.head.status, &refused.head.headers);
-    let body = refused.text();
+pub(super) fn from_response(response: &ErrorResponse) -> Failure {
+    let (status, headers) = (response.head.status, &response.head.headers);
+    let body = response.text();
     let Some(message) = message_of(&body) else {
-        return refused.failure_by_status();
+        return response.failure_by_status();
     };
     let failure = match kind_of(status, &message) {
         Some(kind) => Failure {
@@ -48,11 +48,11 @@ fn message_of(json: &str) -> Option<String> {
         error => error.get("message")?.as_str()?.to_owned(),
     };
     // The runner behind the server nests its error.
-    let inner = serde_json::from_str::<Value>(&message).ok();
-    let inner = inner
+    let nested_error = serde_json::from_str::<Value>(&message).ok();
+    let nested_error = nested_error
         .as_ref()
-        .and_then(|inner| inner.get("error")?.get("message")?.as_str());
-    Some(inner.map_or(message.clone(), str::to_owned))
+        .and_then(|nested_error| nested_error.get("error")?.get("message")?.as_str());
+    Some(nested_error.map_or(message.clone(), str::to_owned))
 }
 
 fn kind_of(status: u16, message: &str) -> Option<FailureKind> {

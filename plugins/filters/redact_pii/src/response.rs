@@ -15,22 +15,20 @@ use weir_sdk::json_texts::{self, Form, Scope};
 use crate::kinds::Redactor;
 use crate::placeholders::Placeholders;
 
-/// The redactor of a response.
-pub struct Redacting {
-    search: Search,
+pub struct ResponseRedactor {
+    rewriter: TextRewriter,
     open: OpenBlocks,
-    blocks: BTreeMap<u32, Held>,
+    blocks: BTreeMap<u32, BlockBuffer>,
 }
 
 /// A search for placeholders of the request, and for other personal data.
-struct Search {
+struct TextRewriter {
     redactor: Redactor,
     placeholders: Placeholders,
 }
 
-/// The state of an open block.
 #[derive(Default)]
-struct Held {
+struct BlockBuffer {
     /// Whether the block is a call's arguments.
     is_call: bool,
     /// The character before the held text.
@@ -52,11 +50,11 @@ struct Edit {
     becomes: u32,
 }
 
-impl Redacting {
+impl ResponseRedactor {
     /// A redactor before the first event of the response to a request with these placeholders.
     pub fn new(redactor: Redactor, placeholders: Placeholders) -> Self {
         Self {
-            search: Search {
+            rewriter: TextRewriter {
                 redactor,
                 placeholders,
             },
@@ -69,56 +67,56 @@ impl Redacting {
     fn passes(&self, event: &Event) -> bool {
         match event {
             Event::Fragment(piece) => !self.is_watched(piece.index),
-            Event::Signature(piece) | Event::Sealed(piece) => self.is_decided(piece.index),
-            Event::Logprobs(_) => self.search.redactor.is_empty(),
+            Event::Signature(piece) | Event::Sealed(piece) => self.is_flushed(piece.index),
+            Event::Logprobs(_) => self.rewriter.redactor.is_empty(),
             Event::Citation(_) => false,
             Event::Opaque(_) | Event::Finish(FinishReason::StopSequence(_)) => {
-                self.search.placeholders.is_empty()
+                self.rewriter.placeholders.is_empty()
             }
             Event::BlockEnd(index) => !self.blocks.contains_key(index),
             _ => true,
         }
     }
 
-    fn event(&mut self, event: Event, out: &mut Vec<Event>) {
+    fn handle(&mut self, event: Event, out: &mut Vec<Event>) {
         self.open.follow(&event);
         match event {
             Event::Fragment(Fragment { index, text }) if self.is_watched(index) => {
                 let is_call = self.is_call(index);
-                let held = self.blocks.entry(index).or_default();
-                held.is_call = is_call;
-                held.text.push_str(&text);
-                let until = self.search.undecided(held);
-                held.hand_out(&self.search, index, until, out);
+                let buffer = self.blocks.entry(index).or_default();
+                buffer.is_call = is_call;
+                buffer.text.push_str(&text);
+                let until = self.rewriter.undecided(buffer);
+                buffer.emit_until(&self.rewriter, index, until, out);
             }
             // A proof follows all of its text.
             Event::Signature(Fragment { index, .. }) | Event::Sealed(Fragment { index, .. }) => {
-                if let Some(held) = self.blocks.get_mut(&index) {
-                    held.hand_out_all(&self.search, index, out);
+                if let Some(buffer) = self.blocks.get_mut(&index) {
+                    buffer.emit_all(&self.rewriter, index, out);
                 }
                 out.push(event);
             }
             // Log probabilities contain the text.
-            Event::Logprobs(_) if !self.search.redactor.is_empty() => {}
+            Event::Logprobs(_) if !self.rewriter.redactor.is_empty() => {}
             Event::Citation(citation) => {
                 let index = citation.index;
-                let held = self.blocks.entry(index).or_default();
-                let position = held.position + characters(&held.text);
-                let citation = self.search.citation(citation);
-                held.citations.push((position, citation));
-                held.cite(out);
+                let buffer = self.blocks.entry(index).or_default();
+                let position = buffer.position + characters(&buffer.text);
+                let citation = self.rewriter.citation(citation);
+                buffer.citations.push((position, citation));
+                buffer.emit_citations(out);
             }
             Event::Opaque(mut opaque) => {
-                self.search.restore_json(&mut opaque.block.json);
+                self.rewriter.restore_json(&mut opaque.block.json);
                 out.push(Event::Opaque(opaque));
             }
             Event::Finish(FinishReason::StopSequence(mut stop)) => {
-                self.search.restore(&mut stop);
+                self.rewriter.restore(&mut stop);
                 out.push(Event::Finish(FinishReason::StopSequence(stop)));
             }
             Event::BlockEnd(index) => {
-                if let Some(mut held) = self.blocks.remove(&index) {
-                    held.hand_out_all(&self.search, index, out);
+                if let Some(mut buffer) = self.blocks.remove(&index) {
+                    buffer.emit_all(&self.rewriter, index, out);
                 }
                 out.push(Event::BlockEnd(index));
             }
@@ -127,7 +125,7 @@ impl Redacting {
     }
 
     fn is_watched(&self, index: u32) -> bool {
-        let is_call = self.is_call(index) && !self.search.placeholders.is_empty();
+        let is_call = self.is_call(index) && !self.rewriter.placeholders.is_empty();
         is_call || self.open.is_prose(index)
     }
 
@@ -135,13 +133,13 @@ impl Redacting {
         matches!(self.open.get(index), Some(Block::ToolCall(_)))
     }
 
-    fn is_decided(&self, index: u32) -> bool {
-        let held = self.blocks.get(&index);
-        held.is_none_or(|held| held.text.is_empty())
+    fn is_flushed(&self, index: u32) -> bool {
+        let buffer = self.blocks.get(&index);
+        buffer.is_none_or(|buffer| buffer.text.is_empty())
     }
 }
 
-impl AnswerFilter for Redacting {
+impl AnswerFilter for ResponseRedactor {
     fn events(&mut self, events: Vec<Event>) -> Screened {
         // A block usually begins within the same events as its text.
         let all_pass = events.iter().all(|event| {
@@ -153,7 +151,7 @@ impl AnswerFilter for Redacting {
         }
         let mut out = Vec::with_capacity(events.len());
         for event in events {
-            self.event(event, &mut out);
+            self.handle(event, &mut out);
         }
         Screened::Replace(out)
     }
@@ -164,13 +162,13 @@ impl AnswerFilter for Redacting {
     }
 }
 
-impl Search {
+impl TextRewriter {
     /// Returns the changes of a block's text, in order.
-    fn find(&self, held: &Held) -> Vec<(Range<usize>, &str)> {
-        let mut all = self.placeholders.find(&held.text);
-        if !held.is_call {
+    fn find(&self, buffer: &BlockBuffer) -> Vec<(Range<usize>, &str)> {
+        let mut all = self.placeholders.find(&buffer.text);
+        if !buffer.is_call {
             // No match overlaps a placeholder.
-            let found = self.redactor.find(held.before, &held.text).into_iter();
+            let found = self.redactor.find(buffer.before, &buffer.text).into_iter();
             all.extend(found.map(|one| (one.bytes, one.placeholder)));
             all.sort_by_key(|(bytes, _)| bytes.start);
         }
@@ -178,11 +176,11 @@ impl Search {
     }
 
     /// Returns the start of the text that further text could change.
-    fn undecided(&self, held: &Held) -> usize {
-        let until = self.placeholders.undecided(&held.text);
-        match held.is_call {
+    fn undecided(&self, buffer: &BlockBuffer) -> usize {
+        let until = self.placeholders.undecided(&buffer.text);
+        match buffer.is_call {
             true => until,
-            false => until.min(self.redactor.undecided(held.before, &held.text)),
+            false => until.min(self.redactor.undecided(buffer.before, &buffer.text)),
         }
     }
 
@@ -218,17 +216,23 @@ impl Search {
     }
 }
 
-impl Held {
-    fn hand_out_all(&mut self, search: &Search, index: u32, out: &mut Vec<Event>) {
+impl BlockBuffer {
+    fn emit_all(&mut self, rewriter: &TextRewriter, index: u32, out: &mut Vec<Event>) {
         let all = self.text.len();
-        self.hand_out(search, index, all, out);
+        self.emit_until(rewriter, index, all, out);
     }
 
     /// Emits the text before a byte, changed, with all of a match that reaches beyond it.
-    fn hand_out(&mut self, search: &Search, index: u32, until: usize, out: &mut Vec<Event>) {
+    fn emit_until(
+        &mut self,
+        rewriter: &TextRewriter,
+        index: u32,
+        until: usize,
+        out: &mut Vec<Event>,
+    ) {
         let mut changed = String::new();
         let mut at = 0;
-        for (bytes, becomes) in search.find(self) {
+        for (bytes, becomes) in rewriter.find(self) {
             if bytes.start >= until {
                 break;
             }
@@ -253,11 +257,11 @@ impl Held {
             let text = changed;
             out.push(Event::Fragment(Fragment { index, text }));
         }
-        self.cite(out);
+        self.emit_citations(out);
     }
 
     /// Emits the citations whose text was emitted.
-    fn cite(&mut self, out: &mut Vec<Event>) {
+    fn emit_citations(&mut self, out: &mut Vec<Event>) {
         let position = self.position;
         let due = self.citations.extract_if(.., |(came, _)| *came <= position);
         for (came, mut citation) in due {
@@ -304,16 +308,16 @@ mod tests {
     use super::*;
     use crate::kinds::{DEFAULT_KINDS, KINDS};
 
-    fn redacting() -> Redacting {
-        Redacting::new(Redactor::new(u8::MAX), Placeholders::default())
+    fn redacting() -> ResponseRedactor {
+        ResponseRedactor::new(Redactor::new(u8::MAX), Placeholders::default())
     }
 
     /// The filter of a response to a request with two addresses, which redacts these kinds.
-    fn restoring(kinds: u8) -> Redacting {
+    fn restoring(kinds: u8) -> ResponseRedactor {
         let mut placeholders = Placeholders::default();
         let redactor = Redactor::new(u8::MAX);
         placeholders.hide(&redactor, "ada@example.org, bo@example.org", |_| {});
-        Redacting::new(Redactor::new(kinds), placeholders)
+        ResponseRedactor::new(Redactor::new(kinds), placeholders)
     }
 
     fn start(index: u32, block: Block) -> Event {
@@ -325,7 +329,7 @@ mod tests {
         Event::Fragment(Fragment { index, text })
     }
 
-    fn show(answer: &mut Redacting, events: Vec<Event>) -> Vec<Event> {
+    fn show(answer: &mut ResponseRedactor, events: Vec<Event>) -> Vec<Event> {
         match answer.events(events.clone()) {
             Screened::Pass => events,
             Screened::Replace(events) => events,
@@ -354,12 +358,12 @@ mod tests {
         streamed_through(redacting(), block, pieces)
     }
 
-    fn streamed_through(mut answer: Redacting, block: &Block, pieces: &[&str]) -> String {
+    fn streamed_through(mut answer: ResponseRedactor, block: &Block, pieces: &[&str]) -> String {
         let mut all = show(&mut answer, vec![start(0, block.clone())]);
         for text in pieces {
             all.extend(show(&mut answer, vec![piece(0, text)]));
-            let held = answer.blocks.values().map(|held| held.text.len());
-            assert!(held.sum::<usize>() <= 256, "{pieces:?}");
+            let buffer = answer.blocks.values().map(|buffer| buffer.text.len());
+            assert!(buffer.sum::<usize>() <= 256, "{pieces:?}");
         }
         all.extend(show(&mut answer, vec![Event::BlockEnd(0)]));
         assert_eq!(all.first(), Some(&start(0, block.clone())));
@@ -523,7 +527,8 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_an_answer_that_begins_anew() {
-        let mut answer = Redacting::new(Redactor::new(DEFAULT_KINDS), Placeholders::default());
+        let mut answer =
+            ResponseRedactor::new(Redactor::new(DEFAULT_KINDS), Placeholders::default());
         show(&mut answer, vec![start(0, Block::Text), piece(0, "a@b")]);
         answer.restart();
         let anew = vec![start(0, Block::Text), piece(0, ".co "), Event::BlockEnd(0)];
@@ -593,11 +598,11 @@ mod tests {
         };
         for proof in [Event::Signature(proof("s")), Event::Sealed(proof("s"))] {
             let mut answer = restoring(u8::MAX);
-            let held = show(
+            let buffer = show(
                 &mut answer,
                 vec![start(0, Block::Reasoning), piece(0, "4111 [e-mail-")],
             );
-            assert_eq!(said(&held), "4111 ");
+            assert_eq!(said(&buffer), "4111 ");
             let shown = show(&mut answer, vec![proof.clone(), Event::BlockEnd(0)]);
             assert_eq!(shown, [piece(0, "[e-mail-"), proof, Event::BlockEnd(0)]);
         }

@@ -6,26 +6,25 @@ use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{Block, CallKind, Fragment, ToolCallStart};
 
 use super::unreadable;
-use super::wire::CallDelta;
+use super::wire::ToolCallDelta;
 
 /// Maximum calls in one response. Every fragment searches all of them.
 const MAX_TOOL_CALLS: usize = 256;
 
 /// Maximum size of fragments that wait for a call's name, in bytes.
-const MAX_HELD_BYTES: usize = 4 * 1024 * 1024;
+const MAX_BUFFERED_BYTES: usize = 4 * 1024 * 1024;
 
 #[derive(Debug, Default)]
-pub(super) struct Calls {
-    calls: Vec<Call>,
-    held_bytes: usize,
+pub(super) struct ToolCalls {
+    calls: Vec<ToolCall>,
+    buffered_bytes: usize,
 }
 
 /// A tool call. Its block begins once its name and its id are known: the upstream's id, or a generated one if
 /// arguments arrive without an id.
 #[derive(Debug, Default)]
-struct Call {
+struct ToolCall {
     index: Option<u64>,
-    /// The upstream's id.
     id: String,
     name: String,
     /// The upstream's proof, until the block begins.
@@ -35,20 +34,20 @@ struct Call {
     input: String,
     has_input: bool,
     /// The state of the arguments' JSON object.
-    object: Object,
+    scanner: ObjectScanner,
     block: Option<u32>,
 }
 
 /// A scanner that finds the end of a JSON object.
 #[derive(Debug, Default)]
-struct Object {
+struct ObjectScanner {
     depth: u32,
     in_string: bool,
     is_escaped: bool,
-    is_whole: bool,
+    is_complete: bool,
 }
 
-impl Calls {
+impl ToolCalls {
     /// Returns whether no call has a name yet.
     pub(super) fn is_empty(&self) -> bool {
         self.calls.iter().all(|call| call.name.is_empty())
@@ -58,7 +57,7 @@ impl Calls {
     pub(super) fn read(
         &mut self,
         index: Option<u64>,
-        delta: CallDelta<'_>,
+        delta: ToolCallDelta<'_>,
         blocks: &mut Blocks,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
@@ -89,24 +88,24 @@ impl Calls {
             call.name = name;
         }
         // Groq writes the text `null` for no arguments.
-        let is_nothing = || matches!(input.trim(), "" | "null");
-        if !input.is_empty() && (call.is_custom || call.has_input || !is_nothing()) {
+        let is_blank = || matches!(input.trim(), "" | "null");
+        if !input.is_empty() && (call.is_custom || call.has_input || !is_blank()) {
             call.has_input = true;
-            call.object.follow(&input);
+            call.scanner.scan(&input);
             if let Some(index) = call.block {
                 events.push(Event::Fragment(Fragment { index, text: input }));
                 return Ok(());
             }
-            self.held_bytes += input.len();
-            if self.held_bytes > MAX_HELD_BYTES {
+            self.buffered_bytes += input.len();
+            if self.buffered_bytes > MAX_BUFFERED_BYTES {
                 return Err(Failure::malformed(format!(
-                    "calls without a name exceed {MAX_HELD_BYTES} bytes"
+                    "calls without a name exceed {MAX_BUFFERED_BYTES} bytes"
                 )));
             }
             call.input.push_str(&input);
         }
         if !call.name.is_empty() && (!call.id.is_empty() || call.has_input) {
-            self.held_bytes -= call.input.len();
+            self.buffered_bytes -= call.input.len();
             call.begin(position, blocks, events);
         }
         Ok(())
@@ -148,23 +147,23 @@ impl Calls {
         name: &str,
         input: &str,
     ) -> Result<usize, Failure> {
-        let found = match index {
+        let candidate = match index {
             Some(_) => self.calls.iter().rposition(|call| call.index == index),
             None if !id.is_empty() => self.calls.iter().rposition(|call| call.id == id),
             None => self.calls.len().checked_sub(1),
         };
-        let found = found.filter(|position| {
+        let candidate = candidate.filter(|position| {
             let call = &self.calls[*position];
             let has_id = !id.is_empty() && !call.id.is_empty();
             let differs = if has_id {
                 call.id != id
             } else {
-                let is_over = call.object.is_whole && !input.trim().is_empty();
-                !call.name.is_empty() && (call.name != name || is_over)
+                let is_complete = call.scanner.is_complete && !input.trim().is_empty();
+                !call.name.is_empty() && (call.name != name || is_complete)
             };
             name.is_empty() || !differs
         });
-        if let Some(position) = found {
+        if let Some(position) = candidate {
             return Ok(position);
         }
         if self.calls.len() == MAX_TOOL_CALLS {
@@ -172,15 +171,15 @@ impl Calls {
                 "the answer has more than {MAX_TOOL_CALLS} tool calls"
             )));
         }
-        self.calls.push(Call {
+        self.calls.push(ToolCall {
             index,
-            ..Call::default()
+            ..ToolCall::default()
         });
         Ok(self.calls.len() - 1)
     }
 }
 
-impl Call {
+impl ToolCall {
     /// Begins the call's block, unless it has begun, and emits the waiting input.
     fn begin(&mut self, position: usize, blocks: &mut Blocks, events: &mut Vec<Event>) -> u32 {
         if let Some(index) = self.block {
@@ -213,8 +212,8 @@ impl Call {
     }
 }
 
-impl Object {
-    fn follow(&mut self, json: &str) {
+impl ObjectScanner {
+    fn scan(&mut self, json: &str) {
         for byte in json.bytes() {
             match byte {
                 _ if self.is_escaped => self.is_escaped = false,
@@ -224,7 +223,7 @@ impl Object {
                 b'{' => self.depth = self.depth.saturating_add(1),
                 b'}' => {
                     self.depth = self.depth.saturating_sub(1);
-                    self.is_whole |= self.depth == 0;
+                    self.is_complete |= self.depth == 0;
                 }
                 _ => {}
             }

@@ -9,25 +9,23 @@ use weir_sdk::adapter::Event;
 use weir_sdk::chat::Usage;
 use weir_sdk::response::named_counts;
 
-/// All counts so far.
 #[derive(Debug, Default)]
-pub(super) struct Counted {
-    known: Counts,
-    told: Option<Usage>,
+pub(super) struct UsageTracker {
+    counts: UsageCounts,
+    emitted: Option<Usage>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Counts {
-    round: Round,
-    iterations: Vec<(String, Round)>,
+struct UsageCounts {
+    pass: PassTokens,
+    iterations: Vec<(String, PassTokens)>,
     thinking_tokens: Option<u64>,
     web_searches: Option<u64>,
     web_fetches: Option<u64>,
 }
 
-/// The tokens of one pass.
 #[derive(Clone, Copy, Debug, Default)]
-struct Round {
+struct PassTokens {
     input: Option<u64>,
     cache_read: Option<u64>,
     cache_write: Option<u64>,
@@ -58,7 +56,7 @@ struct WireUsage<'a> {
 }
 
 #[derive(Default, Deserialize)]
-struct Details<'a> {
+struct UsageDetails<'a> {
     #[serde(borrow)]
     ephemeral_1h_input_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -71,62 +69,62 @@ struct Details<'a> {
     web_fetch_requests: Option<&'a RawValue>,
 }
 
-impl Counted {
+impl UsageTracker {
     /// Adds the counts of a `usage` object, and emits the totals if they are new.
     pub(super) fn add(&mut self, raw: Option<&RawValue>, events: &mut Vec<Event>) {
-        let Some(read) = raw.and_then(|raw| serde_json::from_str::<WireUsage<'_>>(raw.get()).ok())
+        let Some(usage) = raw.and_then(|raw| serde_json::from_str::<WireUsage<'_>>(raw.get()).ok())
         else {
             return;
         };
-        self.known.add(&read);
-        let total = self.known.total();
-        if self.told.as_ref() != Some(&total) {
+        self.counts.add(&usage);
+        let total = self.counts.total();
+        if self.emitted.as_ref() != Some(&total) {
             events.push(Event::Usage(total.clone()));
-            self.told = Some(total);
+            self.emitted = Some(total);
         }
     }
 }
 
-impl Counts {
-    fn add(&mut self, read: &WireUsage<'_>) {
-        self.round.add(read);
-        let output = details(read.output_tokens_details);
-        let tools = details(read.server_tool_use);
+impl UsageCounts {
+    fn add(&mut self, usage: &WireUsage<'_>) {
+        self.pass.add(usage);
+        let output = details(usage.output_tokens_details);
+        let tools = details(usage.server_tool_use);
         replace(&mut self.thinking_tokens, output.thinking_tokens);
         replace(&mut self.web_searches, tools.web_search_requests);
         replace(&mut self.web_fetches, tools.web_fetch_requests);
-        let iterations = read
+        let iterations = usage
             .iterations
             .and_then(|raw| serde_json::from_str::<Vec<&RawValue>>(raw.get()).ok());
         if let Some(iterations) = iterations {
             self.iterations = iterations
                 .into_iter()
                 .filter_map(|raw| serde_json::from_str::<WireUsage<'_>>(raw.get()).ok())
-                .map(|read| {
-                    let mut round = Round::default();
-                    round.add(&read);
-                    let kind = read
+                .map(|usage| {
+                    let mut pass = PassTokens::default();
+                    pass.add(&usage);
+                    let kind = usage
                         .kind
                         .and_then(|raw| serde_json::from_str(raw.get()).ok());
-                    (kind.unwrap_or_default(), round)
+                    (kind.unwrap_or_default(), pass)
                 })
                 .collect();
         }
     }
 
     fn total(&self) -> Usage {
-        let rounds_of = |kinds: &[&str]| {
-            let rounds = self.iterations.iter();
-            rounds
+        let passes_of = |kinds: &[&str]| {
+            let passes = self.iterations.iter();
+            passes
                 .filter(|(kind, _)| kinds.contains(&kind.as_str()))
-                .map(|(_, round)| *round)
-                .reduce(Round::and)
+                .map(|(_, pass)| *pass)
+                .reduce(PassTokens::and)
         };
-        let compacted = rounds_of(&["compaction"]).and(rounds_of(&["message", "compaction"]));
-        let round = compacted.unwrap_or(self.round);
+        let compacted = passes_of(&["compaction"]).and(passes_of(&["message", "compaction"]));
+        let pass = compacted.unwrap_or(self.pass);
         // Tokens of another model, at another price.
-        let advisor = rounds_of(&["advisor_message"]).unwrap_or_default();
-        let long = round.cache_write_long;
+        let advisor = passes_of(&["advisor_message"]).unwrap_or_default();
+        let long = pass.cache_write_long;
         let other = [
             ("web-searches", self.web_searches),
             ("web-fetches", self.web_fetches),
@@ -134,13 +132,13 @@ impl Counts {
             ("advisor-output-tokens", advisor.output),
         ];
         Usage {
-            input_tokens: round.all_input(),
-            cache_read_tokens: round.cache_read,
-            cache_write_short_tokens: round
+            input_tokens: pass.all_input(),
+            cache_read_tokens: pass.cache_read,
+            cache_write_short_tokens: pass
                 .cache_write
                 .map(|all| all.saturating_sub(long.unwrap_or_default())),
             cache_write_long_tokens: long,
-            output_tokens: round.output,
+            output_tokens: pass.output,
             reasoning_tokens: self.thinking_tokens,
             images: None,
             other: named_counts(other),
@@ -148,13 +146,13 @@ impl Counts {
     }
 }
 
-impl Round {
-    fn add(&mut self, read: &WireUsage<'_>) {
-        replace(&mut self.input, read.input_tokens);
-        replace(&mut self.cache_read, read.cache_read_input_tokens);
-        replace(&mut self.cache_write, read.cache_creation_input_tokens);
-        replace(&mut self.output, read.output_tokens);
-        let written = details(read.cache_creation);
+impl PassTokens {
+    fn add(&mut self, usage: &WireUsage<'_>) {
+        replace(&mut self.input, usage.input_tokens);
+        replace(&mut self.cache_read, usage.cache_read_input_tokens);
+        replace(&mut self.cache_write, usage.cache_creation_input_tokens);
+        replace(&mut self.output, usage.output_tokens);
+        let written = details(usage.cache_creation);
         let long = count(written.ephemeral_1h_input_tokens);
         let short = count(written.ephemeral_5m_input_tokens);
         if let Some(long) = long {
@@ -198,7 +196,7 @@ fn count(raw: Option<&RawValue>) -> Option<u64> {
     raw?.get().parse().ok()
 }
 
-fn details(raw: Option<&RawValue>) -> Details<'_> {
+fn details(raw: Option<&RawValue>) -> UsageDetails<'_> {
     raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
         .unwrap_or_default()
 }

@@ -11,51 +11,51 @@ use weir_sdk::custom;
 use super::wire::{FunctionCall, PartialArg};
 
 /// Prefix of generated ids, for calls without the upstream's id.
-pub(in crate::translate) const MADE_UP_ID: &str = "gemini_";
+pub(in crate::translate) const GENERATED_ID_PREFIX: &str = "gemini_";
 
 /// Maximum gap behind a list's end, and maximum depth: missing values up to there are filled in.
 const MAX_GAP: usize = 16;
 const MAX_DEPTH: usize = 32;
 
 /// Size of a filled-in value, in bytes.
-const MADE_UP_BYTES: usize = 32;
+const FILLED_VALUE_BYTES: usize = 32;
 
 /// Maximum size of one call's arguments from pieces, in bytes.
 const MAX_ARGUMENTS_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug)]
-pub(super) struct Calls {
+pub(super) struct ToolCalls {
     /// The names of the tools that take free text.
     custom_tools: Vec<String>,
     /// The upstream's id of the response, part of a generated call id.
-    answer: String,
+    id_infix: String,
     count: usize,
     /// The call whose arguments continue.
-    pending: Option<Pending>,
+    partial_call: Option<PartialCall>,
 }
 
 #[derive(Debug)]
-struct Pending {
+struct PartialCall {
     id: Option<String>,
     name: String,
     signature: Option<String>,
     arguments: Value,
-    written_bytes: usize,
+    argument_bytes: usize,
 }
 
-impl Calls {
+impl ToolCalls {
     pub(super) fn new(custom_tools: Vec<String>) -> Self {
         Self {
             custom_tools,
-            answer: String::new(),
+            id_infix: String::new(),
             count: 0,
-            pending: None,
+            partial_call: None,
         }
     }
 
-    pub(super) fn name_answer(&mut self, id: Option<&str>) {
-        if let Some(id) = id.filter(|_| self.answer.is_empty()) {
-            self.answer = format!("{id}_");
+    pub(super) fn set_response_id(&mut self, id: Option<&str>) {
+        if let Some(id) = id.filter(|_| self.id_infix.is_empty()) {
+            self.id_infix = format!("{id}_");
         }
     }
 
@@ -68,12 +68,12 @@ impl Calls {
         events: &mut Vec<Event>,
     ) -> Result<bool, Failure> {
         let continues = call.will_continue == Some(true);
-        let mut completed = false;
+        let mut is_complete = false;
         let pieces = call.partial_args.unwrap_or_default();
-        let mut more = None;
+        let mut more_args = None;
         if let Some(name) = call.name.filter(|name| !name.is_empty()) {
             // The previous call ends when another begins.
-            completed = self.conclude(blocks, events);
+            is_complete = self.conclude(blocks, events);
             let json = call.args.map_or("null", |args| args.get());
             if !continues && pieces.is_empty() {
                 let arguments = if json == "null" { "{}" } else { json };
@@ -87,44 +87,44 @@ impl Calls {
                 );
                 return Ok(true);
             }
-            self.pending = Some(Pending {
+            self.partial_call = Some(PartialCall {
                 id: call.id,
                 name,
                 signature,
                 arguments: serde_json::from_str(json).unwrap_or_default(),
-                written_bytes: json.len(),
+                argument_bytes: json.len(),
             });
-        } else if let Some(pending) = &mut self.pending {
-            more = call.args;
+        } else if let Some(partial_call) = &mut self.partial_call {
+            more_args = call.args;
             if let Some(signature) = signature {
-                pending.signature.get_or_insert(signature);
+                partial_call.signature.get_or_insert(signature);
             }
         }
-        if let Some(pending) = &mut self.pending {
-            pending.add(more)?;
+        if let Some(partial_call) = &mut self.partial_call {
+            partial_call.add_fields(more_args)?;
             for piece in pieces {
-                pending.write(piece)?;
+                partial_call.write_value(piece)?;
             }
         }
         if !continues {
-            completed |= self.conclude(blocks, events);
+            is_complete |= self.conclude(blocks, events);
         }
-        Ok(completed)
+        Ok(is_complete)
     }
 
     /// Emits the unfinished call, if there is one.
     pub(super) fn conclude(&mut self, blocks: &mut Blocks, events: &mut Vec<Event>) -> bool {
-        let Some(pending) = self.pending.take() else {
+        let Some(partial_call) = self.partial_call.take() else {
             return false;
         };
-        let arguments = match &pending.arguments {
+        let arguments = match &partial_call.arguments {
             Value::Null => "{}".to_owned(),
             arguments => arguments.to_string(),
         };
         self.emit(
-            pending.id,
-            pending.name,
-            pending.signature,
+            partial_call.id,
+            partial_call.name,
+            partial_call.signature,
             arguments,
             blocks,
             events,
@@ -141,8 +141,8 @@ impl Calls {
         blocks: &mut Blocks,
         events: &mut Vec<Event>,
     ) {
-        let made_up = || format!("{MADE_UP_ID}{}{}", self.answer, self.count);
-        let id = id.filter(|id| !id.is_empty()).unwrap_or_else(made_up);
+        let generated = || format!("{GENERATED_ID_PREFIX}{}{}", self.id_infix, self.count);
+        let id = id.filter(|id| !id.is_empty()).unwrap_or_else(generated);
         self.count += 1;
         let kind = custom::kind_of(&self.custom_tools, &name);
         let text = match kind {
@@ -158,27 +158,27 @@ impl Calls {
     }
 }
 
-impl Pending {
+impl PartialCall {
     /// Adds the fields of an object to the earlier ones.
-    fn add(&mut self, args: Option<&RawValue>) -> Result<(), Failure> {
+    fn add_fields(&mut self, args: Option<&RawValue>) -> Result<(), Failure> {
         let Some(fields) =
             args.and_then(|args| serde_json::from_str::<Map<String, Value>>(args.get()).ok())
         else {
             return Ok(());
         };
-        self.count(args.map_or(0, |args| args.get().len()))?;
+        self.count_bytes(args.map_or(0, |args| args.get().len()))?;
         if !self.arguments.is_object() {
             self.arguments = Value::Object(Map::new());
         }
-        if let Some(known) = self.arguments.as_object_mut() {
-            known.extend(fields);
+        if let Some(object) = self.arguments.as_object_mut() {
+            object.extend(fields);
         }
         Ok(())
     }
 
-    fn count(&mut self, bytes: usize) -> Result<(), Failure> {
-        self.written_bytes += bytes;
-        if self.written_bytes > MAX_ARGUMENTS_BYTES {
+    fn count_bytes(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.argument_bytes += bytes;
+        if self.argument_bytes > MAX_ARGUMENTS_BYTES {
             return Err(Failure::malformed(format!(
                 "a call's arguments exceed {MAX_ARGUMENTS_BYTES} bytes"
             )));
@@ -186,7 +186,7 @@ impl Pending {
         Ok(())
     }
 
-    fn write(&mut self, piece: PartialArg<'_>) -> Result<(), Failure> {
+    fn write_value(&mut self, piece: PartialArg<'_>) -> Result<(), Failure> {
         let path = piece.json_path.as_deref().unwrap_or("$");
         let value = match (piece.string_value, piece.number_value, piece.bool_value) {
             (Some(text), _, _) => Value::String(text),
@@ -195,15 +195,15 @@ impl Pending {
             (None, None, None) if piece.null_value.is_some() => Value::Null,
             (None, None, None) => return Ok(()),
         };
-        self.count(path.len() + value.as_str().map_or(8, str::len))?;
-        let strange = || Failure::malformed("a piece of a call's arguments has no place");
-        let steps = steps(path).ok_or_else(strange)?;
-        let mut made_up = 0;
-        let found = place(&mut self.arguments, &steps, &mut made_up).ok_or_else(strange);
-        self.written_bytes += made_up * MADE_UP_BYTES;
-        let place = found?;
+        self.count_bytes(path.len() + value.as_str().map_or(8, str::len))?;
+        let misplaced = || Failure::malformed("a piece of a call's arguments has no place");
+        let steps = steps(path).ok_or_else(misplaced)?;
+        let mut filled_values = 0;
+        let target = place(&mut self.arguments, &steps, &mut filled_values).ok_or_else(misplaced);
+        self.argument_bytes += filled_values * FILLED_VALUE_BYTES;
+        let place = target?;
         match (place, value) {
-            (Value::String(known), Value::String(more)) => known.push_str(&more),
+            (Value::String(known), Value::String(more_args)) => known.push_str(&more_args),
             (place, value) => *place = value,
         }
         Ok(())
@@ -247,7 +247,7 @@ fn steps(path: &str) -> Option<Vec<JsonStep<'_>>> {
 fn place<'a>(
     root: &'a mut Value,
     steps: &[JsonStep<'_>],
-    made_up: &mut usize,
+    filled_values: &mut usize,
 ) -> Option<&'a mut Value> {
     if root.is_null() {
         *root = Value::Object(Map::new());
@@ -260,7 +260,7 @@ fn place<'a>(
                     *place = Value::Object(Map::new());
                 }
                 let object = place.as_object_mut()?;
-                *made_up += usize::from(!object.contains_key(*key));
+                *filled_values += usize::from(!object.contains_key(*key));
                 place = object.entry(*key).or_insert(Value::Null);
             }
             JsonStep::Index(index) => {
@@ -273,7 +273,7 @@ fn place<'a>(
                     if gap > MAX_GAP {
                         return None;
                     }
-                    *made_up += gap + 1;
+                    *filled_values += gap + 1;
                     list.resize(index + 1, Value::Null);
                 }
                 place = list.get_mut(*index)?;

@@ -15,16 +15,16 @@ use weir_sdk::response::{self, AnswerReader, ErrorResponse, StreamFraming};
 use weir_sdk::sse::SseEvent;
 use weir_sdk::text;
 
-use super::refusal;
+use super::errors;
 
 /// The parsed part of the response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ChatResponse {
     /// The names of the tools that take free text.
     custom_tools: Vec<String>,
     is_started: bool,
     /// The response's start time in digits, part of generated ids: the server gives none.
-    began: String,
+    created_at_digits: String,
     blocks: Blocks,
     calls: usize,
     finish: Option<FinishReason>,
@@ -33,7 +33,7 @@ pub struct Answer {
 
 /// A response, or a line of one.
 #[derive(Deserialize)]
-struct Line<'a> {
+struct ResponseLine<'a> {
     #[serde(borrow)]
     error: Option<&'a RawValue>,
     model: Option<String>,
@@ -56,29 +56,29 @@ struct Message<'a> {
     content: Option<String>,
     thinking: Option<String>,
     #[serde(borrow)]
-    tool_calls: Option<Vec<Call<'a>>>,
+    tool_calls: Option<Vec<WireToolCall<'a>>>,
 }
 
 #[derive(Deserialize)]
-struct Call<'a> {
+struct WireToolCall<'a> {
     id: Option<String>,
     #[serde(borrow)]
-    function: Function<'a>,
+    function: CalledFunction<'a>,
 }
 
 #[derive(Deserialize)]
-struct Function<'a> {
+struct CalledFunction<'a> {
     name: Option<String>,
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
 }
 
-impl Answer {
+impl ChatResponse {
     pub(super) fn new(custom_tools: Vec<String>) -> Self {
         Self {
             custom_tools,
             is_started: false,
-            began: String::new(),
+            created_at_digits: String::new(),
             blocks: Blocks::default(),
             calls: 0,
             finish: None,
@@ -87,7 +87,7 @@ impl Answer {
     }
 }
 
-impl AnswerReader for Answer {
+impl AnswerReader for ChatResponse {
     const FRAMING: StreamFraming = StreamFraming::Lines;
 
     fn read_event(&mut self, event: SseEvent<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
@@ -113,30 +113,34 @@ impl AnswerReader for Answer {
         Ok(())
     }
 
-    fn failure_of_response(refused: &ErrorResponse) -> Failure {
-        refusal::from_response(refused)
+    fn failure_of_response(response: &ErrorResponse) -> Failure {
+        errors::from_response(response)
     }
 }
 
-impl Answer {
+impl ChatResponse {
     /// Reads a line of a stream, or all of an answer, which may be lines too.
     fn read(&mut self, json: &str, events: &mut Vec<Event>) -> Result<(), Failure> {
         for raw in Deserializer::from_str(json).into_iter::<&RawValue>() {
             let raw = raw.map_err(|error| unreadable(&error))?;
-            let line: Line<'_> =
+            let line: ResponseLine<'_> =
                 serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
             if line.error.is_some() {
-                return Err(refusal::from_error(raw.get()));
+                return Err(errors::from_error(raw.get()));
             }
             self.read_line(line, events)?;
         }
         Ok(())
     }
 
-    fn read_line(&mut self, line: Line<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
+    fn read_line(
+        &mut self,
+        line: ResponseLine<'_>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
         if !std::mem::replace(&mut self.is_started, true) {
             let created_at = line.created_at.unwrap_or_default();
-            self.began = created_at
+            self.created_at_digits = created_at
                 .chars()
                 .filter(char::is_ascii_digit)
                 .take(32)
@@ -147,20 +151,20 @@ impl Answer {
             }
         }
         if let Some(message) = line.message {
-            for (block, said) in [
+            for (block, text) in [
                 (Block::Reasoning, message.thinking),
                 (Block::Text, message.content),
             ] {
-                if let Some(said) = said.filter(|said| !said.is_empty()) {
-                    self.blocks.say(block, said, events);
+                if let Some(text) = text.filter(|text| !text.is_empty()) {
+                    self.blocks.say(block, text, events);
                 }
             }
             for call in message.tool_calls.into_iter().flatten() {
                 self.read_call(call, events)?;
             }
         }
-        if let Some(said) = line.response.filter(|said| !said.is_empty()) {
-            self.blocks.say(Block::Text, said, events);
+        if let Some(text) = line.response.filter(|text| !text.is_empty()) {
+            self.blocks.say(Block::Text, text, events);
         }
         if line.done == Some(true) {
             let usage = Usage {
@@ -187,12 +191,19 @@ impl Answer {
         Ok(())
     }
 
-    fn read_call(&mut self, call: Call<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
+    fn read_call(
+        &mut self,
+        call: WireToolCall<'_>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
         let Some(name) = call.function.name.filter(|name| !name.is_empty()) else {
             return Err(Failure::malformed("a tool call without a name"));
         };
-        let made_up = || format!("call_{}_{}", self.began, self.calls);
-        let id = call.id.filter(|id| !id.is_empty()).unwrap_or_else(made_up);
+        let generated = || format!("call_{}_{}", self.created_at_digits, self.calls);
+        let id = call
+            .id
+            .filter(|id| !id.is_empty())
+            .unwrap_or_else(generated);
         self.calls += 1;
         let arguments = match call.function.arguments.map_or("null", RawValue::get) {
             "null" => "{}".to_owned(),

@@ -9,9 +9,9 @@ use weir_sdk::chat::Usage;
 use weir_sdk::response::named_counts;
 
 #[derive(Debug, Default)]
-pub(super) struct Counted {
+pub(super) struct UsageTracker {
     images: u32,
-    told: Option<Usage>,
+    emitted: Option<Usage>,
 }
 
 #[derive(Deserialize)]
@@ -40,20 +40,20 @@ struct WireUsage<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct OfModality {
+struct ModalityTokens {
     modality: String,
     token_count: Option<u64>,
 }
 
-impl Counted {
+impl UsageTracker {
     pub(super) fn add(&mut self, raw: Option<&RawValue>, events: &mut Vec<Event>) {
-        let read = raw.and_then(|raw| serde_json::from_str::<WireUsage<'_>>(raw.get()).ok());
-        let Some(usage) = read.and_then(|read| read.total(self.images)) else {
+        let wire_usage = raw.and_then(|raw| serde_json::from_str::<WireUsage<'_>>(raw.get()).ok());
+        let Some(usage) = wire_usage.and_then(|wire_usage| wire_usage.total(self.images)) else {
             return;
         };
-        if self.told.as_ref() != Some(&usage) {
+        if self.emitted.as_ref() != Some(&usage) {
             events.push(Event::Usage(usage.clone()));
-            self.told = Some(usage);
+            self.emitted = Some(usage);
         }
     }
 
@@ -83,15 +83,15 @@ impl WireUsage<'_> {
         let (prompt_details, details) =
             (self.prompt_tokens_details, self.candidates_tokens_details);
         // Cached audio is in the prompt's audio, too, but costs what the cache costs.
-        let cached_audio = of_modality(self.cache_tokens_details, "AUDIO").unwrap_or(0);
-        let audio = of_modality(prompt_details, "AUDIO");
+        let cached_audio = modality_tokens(self.cache_tokens_details, "AUDIO").unwrap_or(0);
+        let audio = modality_tokens(prompt_details, "AUDIO");
         let other = [
             (
                 "audio-input-tokens",
                 audio.map(|audio| audio.saturating_sub(cached_audio)),
             ),
-            ("audio-output-tokens", of_modality(details, "AUDIO")),
-            ("image-output-tokens", of_modality(details, "IMAGE")),
+            ("audio-output-tokens", modality_tokens(details, "AUDIO")),
+            ("image-output-tokens", modality_tokens(details, "IMAGE")),
         ];
         Some(Usage {
             // Results of its own tools are input, too.
@@ -107,10 +107,10 @@ impl WireUsage<'_> {
     }
 }
 
-fn of_modality(raw: Option<&RawValue>, modality: &str) -> Option<u64> {
-    let details: Vec<OfModality> = serde_json::from_str(raw?.get()).ok()?;
-    let found = details.into_iter().find(|of| of.modality == modality)?;
-    found.token_count
+fn modality_tokens(raw: Option<&RawValue>, modality: &str) -> Option<u64> {
+    let details: Vec<ModalityTokens> = serde_json::from_str(raw?.get()).ok()?;
+    let detail = details.into_iter().find(|of| of.modality == modality)?;
+    detail.token_count
 }
 
 /// Parses a number that can be a count: not negative, fractional or huge, and not a text.

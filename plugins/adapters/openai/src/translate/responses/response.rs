@@ -16,8 +16,8 @@ use weir_sdk::response;
 use weir_sdk::sse::SseEvent;
 use weir_sdk::text;
 
-use crate::translate::answer::usage;
-use crate::translate::refusal;
+use crate::translate::chat_response::usage;
+use crate::translate::errors;
 
 /// Maximum items of a response, and parts of an item.
 const MAX_ITEMS: u64 = 4_096;
@@ -27,10 +27,10 @@ const PARAGRAPH: &str = "\n\n";
 
 /// The parsed part of the response.
 #[derive(Debug, Default)]
-pub struct ResponsesAnswer {
+pub struct ResponsesApiResponse {
     is_started: bool,
     blocks: Blocks,
-    items: BTreeMap<u64, Item>,
+    items: BTreeMap<u64, ItemBlocks>,
     has_calls: bool,
     has_refused: bool,
     finish: Option<FinishReason>,
@@ -39,13 +39,13 @@ pub struct ResponsesAnswer {
 
 /// The blocks of an item.
 #[derive(Debug, Default)]
-struct Item {
+struct ItemBlocks {
     call: Option<CallBlock>,
     reasoning: Option<ReasoningBlock>,
     /// Texts and refusals by the number of their part, with their characters.
     parts: BTreeMap<u64, (u32, usize)>,
     /// The item's end has arrived.
-    is_over: bool,
+    has_ended: bool,
 }
 
 #[derive(Debug)]
@@ -118,7 +118,7 @@ struct OutputPart<'a> {
     #[serde(rename = "type")]
     kind: Option<String>,
     text: Option<String>,
-    refusal: Option<String>,
+    errors: Option<String>,
     #[serde(borrow)]
     annotations: Option<Vec<&'a RawValue>>,
 }
@@ -131,8 +131,7 @@ struct UrlCitation {
     end_index: Option<u32>,
 }
 
-impl ResponsesAnswer {
-    /// Reads one event of a stream.
+impl ResponsesApiResponse {
     pub(in crate::translate) fn read_event(
         &mut self,
         event: SseEvent<'_>,
@@ -158,23 +157,23 @@ impl ResponsesAnswer {
                 }
             }
             "response.output_text.delta" => {
-                self.say(number, event.content_index, Block::Text, delta, events)?;
+                self.push_text(number, event.content_index, Block::Text, delta, events)?;
             }
             "response.refusal.delta" => {
-                self.say(number, event.content_index, Block::Refusal, delta, events)?;
+                self.push_text(number, event.content_index, Block::Refusal, delta, events)?;
             }
             "response.reasoning_summary_text.delta" => {
-                self.think(number, event.summary_index, true, delta, events)?;
+                self.push_reasoning(number, event.summary_index, true, delta, events)?;
             }
             "response.reasoning_text.delta" => {
-                self.think(number, event.content_index, false, delta, events)?;
+                self.push_reasoning(number, event.content_index, false, delta, events)?;
             }
             "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" => {
-                self.call_with(number, delta, events)?;
+                self.push_input(number, delta, events)?;
             }
             "response.output_text.annotation.added" => {
                 if let Some(annotation) = event.annotation {
-                    self.cite(number, event.content_index, annotation, events)?;
+                    self.push_citation(number, event.content_index, annotation, events)?;
                 }
             }
             "response.output_item.done" => {
@@ -189,13 +188,12 @@ impl ResponsesAnswer {
                 self.read_response(response, events)?;
                 return self.conclude(events);
             }
-            "error" => return Err(refusal::from_error(data)),
+            "error" => return Err(errors::from_error(data)),
             _ => {}
         }
         Ok(())
     }
 
-    /// Reads a non-streamed response.
     pub(in crate::translate) fn read_whole(
         &mut self,
         body: &[u8],
@@ -250,7 +248,7 @@ impl ResponsesAnswer {
             events.push(Event::Usage(usage));
         }
         if let Some(error) = response.error.filter(|error| error.get() != "null") {
-            return Err(refusal::from_error(&format!(r#"{{"error":{error}}}"#)));
+            return Err(errors::from_error(&format!(r#"{{"error":{error}}}"#)));
         }
         let reason = response
             .incomplete_details
@@ -287,7 +285,7 @@ impl ResponsesAnswer {
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
         let item: OutputItem<'_> = read(raw)?;
-        if self.item(number)?.is_over {
+        if self.item(number)?.has_ended {
             return Ok(());
         }
         match item.kind.as_str() {
@@ -296,14 +294,14 @@ impl ResponsesAnswer {
                     let part = part as u64;
                     let is_new = !self.item(number)?.parts.contains_key(&part);
                     let (block, text) = match content.kind.as_deref() {
-                        Some("refusal") => (Block::Refusal, content.refusal),
+                        Some("refusal") => (Block::Refusal, content.errors),
                         _ => (Block::Text, content.text),
                     };
                     if is_new {
                         let text = text.unwrap_or_default();
-                        self.say(number, Some(part), block, text, events)?;
+                        self.push_text(number, Some(part), block, text, events)?;
                         for annotation in content.annotations.into_iter().flatten() {
-                            self.cite(number, Some(part), annotation, events)?;
+                            self.push_citation(number, Some(part), annotation, events)?;
                         }
                     }
                 }
@@ -321,7 +319,7 @@ impl ResponsesAnswer {
                     false => (true, summary),
                 };
                 if is_new {
-                    self.think(number, None, is_summary, text, events)?;
+                    self.push_reasoning(number, None, is_summary, text, events)?;
                 }
                 if let Some(sealed) = item.encrypted_content.filter(|text| !text.is_empty()) {
                     let index = self.begin_reasoning(number, events)?.index;
@@ -334,7 +332,7 @@ impl ResponsesAnswer {
                 let input = item.arguments.or(item.input).unwrap_or_default();
                 let call = self.item(number)?.call.as_ref();
                 if call.is_some_and(|call| !call.has_input) {
-                    self.call_with(number, input, events)?;
+                    self.push_input(number, input, events)?;
                 }
             }
             _ => {}
@@ -343,7 +341,7 @@ impl ResponsesAnswer {
         Ok(())
     }
 
-    fn item(&mut self, number: u64) -> Result<&mut Item, Failure> {
+    fn item(&mut self, number: u64) -> Result<&mut ItemBlocks, Failure> {
         if number >= MAX_ITEMS {
             let text = format!("the answer has more than {MAX_ITEMS} items");
             return Err(Failure::malformed(text));
@@ -380,14 +378,14 @@ impl ResponsesAnswer {
         Ok(())
     }
 
-    fn call_with(
+    fn push_input(
         &mut self,
         number: u64,
         text: String,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
         let item = self.item(number)?;
-        let Some(call) = item.call.as_mut().filter(|_| !item.is_over) else {
+        let Some(call) = item.call.as_mut().filter(|_| !item.has_ended) else {
             return Err(Failure::malformed("arguments outside a call"));
         };
         if !text.is_empty() {
@@ -398,7 +396,7 @@ impl ResponsesAnswer {
         Ok(())
     }
 
-    fn say(
+    fn push_text(
         &mut self,
         number: u64,
         part: Option<u64>,
@@ -407,7 +405,7 @@ impl ResponsesAnswer {
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
         let part = part.unwrap_or_default();
-        if text.is_empty() || self.item(number)?.is_over {
+        if text.is_empty() || self.item(number)?.has_ended {
             return Ok(());
         }
         self.has_refused |= block == Block::Refusal;
@@ -427,7 +425,7 @@ impl ResponsesAnswer {
     }
 
     /// Adds text to an item's reasoning: its summary or its own text, whichever arrives first.
-    fn think(
+    fn push_reasoning(
         &mut self,
         number: u64,
         part: Option<u64>,
@@ -435,7 +433,7 @@ impl ResponsesAnswer {
         text: String,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
-        if text.is_empty() || self.item(number)?.is_over {
+        if text.is_empty() || self.item(number)?.has_ended {
             return Ok(());
         }
         let part = part.unwrap_or_default();
@@ -474,7 +472,7 @@ impl ResponsesAnswer {
     }
 
     /// Adds a source to a text. Citations of files, and of texts that have not begun, have no place.
-    fn cite(
+    fn push_citation(
         &mut self,
         number: u64,
         part: Option<u64>,
@@ -483,7 +481,7 @@ impl ResponsesAnswer {
     ) -> Result<(), Failure> {
         let item = self.item(number)?;
         let known = item.parts.get(&part.unwrap_or_default()).copied();
-        let (Some((index, characters)), false) = (known, item.is_over) else {
+        let (Some((index, characters)), false) = (known, item.has_ended) else {
             return Ok(());
         };
         let Ok(citation) = serde_json::from_str::<UrlCitation>(raw.get()) else {
@@ -504,10 +502,10 @@ impl ResponsesAnswer {
     }
 }
 
-impl Item {
+impl ItemBlocks {
     /// Ends the item's blocks, once. A function without arguments gets an empty object: consumers parse its input.
     fn end(&mut self, events: &mut Vec<Event>) {
-        if std::mem::replace(&mut self.is_over, true) {
+        if std::mem::replace(&mut self.has_ended, true) {
             return;
         }
         if let Some(call) = &self.call {

@@ -17,32 +17,34 @@ use weir_sdk::response;
 use weir_sdk::sse::SseEvent;
 use weir_sdk::text;
 
-use super::refusal;
-use calls::Calls;
-use wire::{Annotation, CallDelta, Chunk, Delta, Detail, ResponseSource, Whole};
+use super::errors;
+use calls::ToolCalls;
+use wire::{
+    Annotation, ChatCompletion, Chunk, Delta, ReasoningDetail, ResponseSource, ToolCallDelta,
+};
 
 /// The parsed part of the response.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct ChatResponse {
     /// The client requested log probabilities; some servers send them to other clients, too.
     wants_logprobs: bool,
     /// The upstream's names were emitted, or it is too late for them.
     is_started: bool,
     /// Some content of the response has arrived.
-    has_said: bool,
+    has_content: bool,
     blocks: Blocks,
     /// The run of reasoning that has its signature or its sealed form.
-    proven: Option<u32>,
+    signed_reasoning: Option<u32>,
     text: TextPosition,
     /// The sources of the whole text, which servers repeat with each chunk.
     sources: Vec<ResponseSource>,
     has_cited: bool,
     /// The last run is a text.
     is_text_last: bool,
-    calls: Calls,
+    calls: ToolCalls,
     usage: Option<Usage>,
     finish: Option<FinishReason>,
-    refused: bool,
+    has_refused: bool,
     concluded: bool,
 }
 
@@ -55,7 +57,7 @@ struct TextPosition {
     characters_in_block: usize,
 }
 
-impl Answer {
+impl ChatResponse {
     /// A response without content so far, for a client that requested log probabilities or not.
     pub(super) fn new(wants_logprobs: bool) -> Self {
         Self {
@@ -64,7 +66,6 @@ impl Answer {
         }
     }
 
-    /// Reads one event of a stream.
     pub(super) fn read_event(
         &mut self,
         event: SseEvent<'_>,
@@ -76,13 +77,13 @@ impl Answer {
         }
         if data == "[DONE]" {
             // The content until here is complete without a reason: some servers give none.
-            if self.finish.is_none() && self.has_said {
+            if self.finish.is_none() && self.has_content {
                 self.finish = Some(FinishReason::Stop);
             }
             return self.conclude(events);
         }
         if event.name == "error" {
-            return Err(refusal::from_error(data));
+            return Err(errors::from_error(data));
         }
         let chunk: Chunk<'_> = match serde_json::from_str(data) {
             Ok(chunk) => chunk,
@@ -91,7 +92,7 @@ impl Answer {
             Err(error) => return Err(unreadable(&error)),
         };
         self.start(chunk.id, chunk.model, events);
-        let mut usage = chunk.usage.or_else(|| usage::of_groq(chunk.x_groq?));
+        let mut usage = chunk.usage.or_else(|| usage::from_groq(chunk.x_groq?));
         let choice = chunk
             .choices
             .into_iter()
@@ -99,7 +100,7 @@ impl Answer {
             .filter(|choice| choice.index.unwrap_or(0) == 0);
         for choice in choice {
             usage = usage.or(choice.usage);
-            self.say_text(choice.text.unwrap_or_default(), events);
+            self.push_text(choice.text.unwrap_or_default(), events);
             self.read_choice(
                 choice.delta.or(choice.message),
                 choice.logprobs,
@@ -109,46 +110,46 @@ impl Answer {
                 events,
             )?;
         }
-        self.note_sources(chunk.search_results, chunk.citations);
+        self.set_sources(chunk.search_results, chunk.citations);
         self.read_usage(usage, events);
-        match chunk.error.filter(|error| refusal::is_error(error)) {
-            Some(error) => Err(refusal::from_error(&envelope(error))),
+        match chunk.error.filter(|error| errors::is_error(error)) {
+            Some(error) => Err(errors::from_error(&envelope(error))),
             None => Ok(()),
         }
     }
 
-    /// Reads a non-streamed response.
     pub(super) fn read_whole(
         &mut self,
         body: &[u8],
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
         let body = text::lossy(body);
-        let whole: Whole<'_> = serde_json::from_str(&body).map_err(|error| unreadable(&error))?;
-        if whole.error.is_some_and(refusal::is_error) {
-            return Err(refusal::from_error(&body));
+        let completion: ChatCompletion<'_> =
+            serde_json::from_str(&body).map_err(|error| unreadable(&error))?;
+        if completion.error.is_some_and(errors::is_error) {
+            return Err(errors::from_error(&body));
         }
-        let choice = whole
+        let choice = completion
             .choices
             .into_iter()
             .flatten()
             .find(|choice| choice.index.unwrap_or(0) == 0)
             .ok_or_else(|| Failure::malformed("the answer has no choices"))?;
-        self.start(whole.id, whole.model, events);
-        self.note_sources(whole.search_results, whole.citations);
+        self.start(completion.id, completion.model, events);
+        self.set_sources(completion.search_results, completion.citations);
         // The JSON is complete, so the response is not truncated: a server without a reason means this.
         self.finish = Some(FinishReason::Stop);
-        self.say_text(choice.text.unwrap_or_default(), events);
-        let early = choice.finish_details.and_then(|details| details.kind);
+        self.push_text(choice.text.unwrap_or_default(), events);
+        let legacy_reason = choice.finish_details.and_then(|details| details.kind);
         self.read_choice(
             choice.message,
             choice.logprobs,
-            choice.finish_reason.or(early),
+            choice.finish_reason.or(legacy_reason),
             choice.error,
             true,
             events,
         )?;
-        self.read_usage(whole.usage, events);
+        self.read_usage(completion.usage, events);
         Ok(())
     }
 
@@ -167,10 +168,10 @@ impl Answer {
         // Some servers, and OpenAI itself for a required tool, write `stop` after calls.
         let finish = match finish {
             FinishReason::Stop if !self.calls.is_empty() => FinishReason::ToolCalls,
-            FinishReason::Stop if self.refused => FinishReason::Refusal,
+            FinishReason::Stop if self.has_refused => FinishReason::Refusal,
             finish => finish,
         };
-        self.cite_sources(events);
+        self.push_sources(events);
         self.blocks.end_run(events);
         self.calls.conclude(&mut self.blocks, events)?;
         events.push(Event::Finish(finish));
@@ -205,8 +206,8 @@ impl Answer {
         if let Some(delta) = delta {
             self.read_delta(delta, logprobs, is_whole, events)?;
         }
-        if let Some(error) = error.filter(|error| refusal::is_error(error)) {
-            return Err(refusal::from_error(&envelope(error)));
+        if let Some(error) = error.filter(|error| errors::is_error(error)) {
+            return Err(errors::from_error(&envelope(error)));
         }
         // Some servers write an empty string where OpenAI writes null.
         if let Some(reason) = finish_reason.filter(|reason| !reason.is_empty()) {
@@ -238,97 +239,99 @@ impl Answer {
         } else {
             reasoning_content
         };
-        let details = reasoning_details.map(wire::details).unwrap_or_default();
+        let details = reasoning_details
+            .map(wire::reasoning_details)
+            .unwrap_or_default();
         // The text of details is usually also in one of the fields above, but without its proof.
         if details.iter().all(|detail| detail.text.is_empty()) {
-            self.say(Block::Reasoning, reasoning.text, events);
+            self.push_run(Block::Reasoning, reasoning.text, events);
         }
         for detail in details {
             self.read_detail(detail, events);
         }
-        self.say(Block::Reasoning, content.reasoning, events);
+        self.push_run(Block::Reasoning, content.reasoning, events);
         let logprobs = logprobs.filter(|_| self.wants_logprobs);
         let logprobs = logprobs.map(wire::logprobs).unwrap_or_default();
-        self.rate(Block::Text, logprobs.content, events);
-        self.say_text(content.text, events);
+        self.push_logprobs(Block::Text, logprobs.content, events);
+        self.push_text(content.text, events);
         if let Some(raw) = annotations {
             // Annotations are an addition: an unreadable one must not cost the response.
             let annotations: Vec<&RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
             for annotation in annotations {
-                self.cite(annotation, events);
+                self.push_citation(annotation, events);
             }
         }
-        self.refused |= !refusal.text.is_empty();
-        self.rate(Block::Refusal, logprobs.refusal, events);
-        self.say(Block::Refusal, refusal.text, events);
+        self.has_refused |= !refusal.text.is_empty();
+        self.push_logprobs(Block::Refusal, logprobs.refusal, events);
+        self.push_run(Block::Refusal, refusal.text, events);
         for (position, call) in tool_calls.into_iter().flatten().enumerate() {
             let index = call.index.or(is_whole.then_some(position as u64));
-            self.begun();
+            self.mark_content_started();
             self.calls.read(index, call, &mut self.blocks, events)?;
         }
         // The older form of calls, before there could be several.
         if let Some(function) = function_call.filter(|function| !function.is_empty()) {
-            self.begun();
-            let call = CallDelta::of_function(function);
+            self.mark_content_started();
+            let call = ToolCallDelta::from_function(function);
             self.calls.read(None, call, &mut self.blocks, events)?;
         }
         Ok(())
     }
 
-    fn read_detail(&mut self, detail: Detail<'_>, events: &mut Vec<Event>) {
+    fn read_detail(&mut self, detail: ReasoningDetail<'_>, events: &mut Vec<Event>) {
         if !detail.text.is_empty() {
-            self.enter_unproven(events);
-            self.say(Block::Reasoning, detail.text, events);
+            self.enter_unsigned(events);
+            self.push_run(Block::Reasoning, detail.text, events);
         }
         if let Some(text) = detail.signature {
-            let index = self.enter_unproven(events);
-            self.proven = Some(index);
+            let index = self.enter_unsigned(events);
+            self.signed_reasoning = Some(index);
             events.push(Event::Signature(Fragment { index, text }));
         }
         if let Some(sealed) = detail.sealed {
-            let index = self.enter_unproven(events);
-            self.proven = Some(index);
+            let index = self.enter_unsigned(events);
+            self.signed_reasoning = Some(index);
             let text = sealed.get().to_owned();
             events.push(Event::Sealed(Fragment { index, text }));
         }
     }
 
     /// Enters a run of reasoning without a proof: content after a proof belongs to the next run.
-    fn enter_unproven(&mut self, events: &mut Vec<Event>) -> u32 {
-        self.begun();
+    fn enter_unsigned(&mut self, events: &mut Vec<Event>) -> u32 {
+        self.mark_content_started();
         let index = self.blocks.run(Block::Reasoning, events);
-        if self.proven != Some(index) {
+        if self.signed_reasoning != Some(index) {
             return index;
         }
         self.blocks.end_run(events);
         self.blocks.run(Block::Reasoning, events)
     }
 
-    fn say(&mut self, block: Block, piece: String, events: &mut Vec<Event>) {
+    fn push_run(&mut self, block: Block, piece: String, events: &mut Vec<Event>) {
         if !piece.is_empty() {
-            self.begun();
+            self.mark_content_started();
             self.is_text_last = false;
             self.blocks.say(block, piece, events);
         }
     }
 
     /// Emits the log probabilities of the next tokens, for the open text or refusal, or a new one.
-    fn rate(&mut self, block: Block, entries: Vec<&RawValue>, events: &mut Vec<Event>) {
+    fn push_logprobs(&mut self, block: Block, entries: Vec<&RawValue>, events: &mut Vec<Event>) {
         if entries.is_empty() {
             return;
         }
-        self.begun();
+        self.mark_content_started();
         let index = self.blocks.run(block, events);
         let entries: Vec<&str> = entries.into_iter().map(RawValue::get).collect();
         let text = format!("[{}]", entries.join(","));
         events.push(Event::Logprobs(Fragment { index, text }));
     }
 
-    fn say_text(&mut self, piece: String, events: &mut Vec<Event>) {
+    fn push_text(&mut self, piece: String, events: &mut Vec<Event>) {
         if piece.is_empty() {
             return;
         }
-        self.begun();
+        self.mark_content_started();
         self.is_text_last = true;
         let characters = piece.chars().count();
         let block = self.blocks.say(Block::Text, piece, events);
@@ -337,14 +340,14 @@ impl Answer {
     }
 
     /// Adds a source to the open text, or to a new one if none is open.
-    fn cite(&mut self, raw: &RawValue, events: &mut Vec<Event>) {
+    fn push_citation(&mut self, raw: &RawValue, events: &mut Vec<Event>) {
         let Ok(Annotation {
             url_citation: Some(citation),
         }) = serde_json::from_str(raw.get())
         else {
             return;
         };
-        self.begun();
+        self.mark_content_started();
         self.has_cited = true;
         let index = self.blocks.run(Block::Text, events);
         self.text.enter(index);
@@ -358,14 +361,14 @@ impl Answer {
         }));
     }
 
-    fn note_sources(&mut self, search_results: Option<&RawValue>, citations: Option<&RawValue>) {
+    fn set_sources(&mut self, search_results: Option<&RawValue>, citations: Option<&RawValue>) {
         if search_results.is_some() || citations.is_some() {
             self.sources = wire::sources(search_results, citations);
         }
     }
 
     /// Adds the sources of the whole text to it, unless its parts have sources of their own.
-    fn cite_sources(&mut self, events: &mut Vec<Event>) {
+    fn push_sources(&mut self, events: &mut Vec<Event>) {
         let Some(index) = self
             .text
             .block
@@ -386,9 +389,9 @@ impl Answer {
     }
 
     /// Marks the beginning of content, after which the upstream's names come too late.
-    fn begun(&mut self) {
+    fn mark_content_started(&mut self) {
         self.is_started = true;
-        self.has_said = true;
+        self.has_content = true;
     }
 
     /// Emits usage that is new. A server may repeat it with every chunk.
@@ -420,8 +423,8 @@ impl TextPosition {
     /// spans write an empty one.
     fn span(&self, start: Option<f64>, end: Option<f64>) -> Option<Span> {
         // `as` saturates, and turns NaN into 0.
-        let within = |index: f64| (index as usize).checked_sub(self.characters_before_block);
-        let (start, end) = (within(start?)?, within(end?)?);
+        let in_block = |index: f64| (index as usize).checked_sub(self.characters_before_block);
+        let (start, end) = (in_block(start?)?, in_block(end?)?);
         (start < end && end <= self.characters_in_block).then_some(Span {
             start: u32::try_from(start).ok()?,
             end: u32::try_from(end).ok()?,

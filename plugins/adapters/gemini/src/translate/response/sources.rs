@@ -21,21 +21,21 @@ pub(super) struct Sources {
     citations: Option<String>,
     /// The current text block, its text, and the bytes of text before it.
     block: Option<u32>,
-    said: String,
+    text: String,
     bytes_before: usize,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Grounding<'a> {
+struct GroundingMetadata<'a> {
     #[serde(borrow)]
     grounding_chunks: Option<Vec<&'a RawValue>>,
-    grounding_supports: Option<Vec<Support>>,
+    grounding_supports: Option<Vec<GroundingSupport>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Support {
+struct GroundingSupport {
     segment: Option<Segment>,
     grounding_chunk_indices: Option<Vec<usize>>,
 }
@@ -79,13 +79,13 @@ struct CitationSource {
 
 impl Sources {
     /// Follows the text that sources may cite.
-    pub(super) fn follow(&mut self, block: u32, text: &str) {
+    pub(super) fn add_text(&mut self, block: u32, text: &str) {
         if self.block != Some(block) {
             self.block = Some(block);
-            self.bytes_before += self.said.len();
-            self.said.clear();
+            self.bytes_before += self.text.len();
+            self.text.clear();
         }
-        self.said.push_str(text);
+        self.text.push_str(text);
     }
 
     /// Keeps the sources of a chunk; a later chunk's replace them.
@@ -102,15 +102,15 @@ impl Sources {
     /// Adds all sources to the open text, or to a new one if none is open. A source is an addition to the response:
     /// an unreadable one must not cost the rest.
     pub(super) fn cite(&mut self, blocks: &mut Blocks, events: &mut Vec<Event>) {
-        let mut found = self.of_grounding();
-        found.extend(self.of_citations());
-        found.truncate(MAX_CITATIONS);
-        if found.is_empty() {
+        let mut citations = self.from_grounding();
+        citations.extend(self.from_metadata());
+        citations.truncate(MAX_CITATIONS);
+        if citations.is_empty() {
             return;
         }
         let index = blocks.run(Block::Text, events);
-        self.follow(index, "");
-        for (source, segment) in found {
+        self.add_text(index, "");
+        for (source, segment) in citations {
             let span = segment.and_then(|segment| self.span(&segment));
             events.push(Event::Citation(Citation {
                 index,
@@ -120,18 +120,22 @@ impl Sources {
         }
     }
 
-    fn of_grounding(&self) -> Vec<(Citation, Option<Segment>)> {
-        let read = |text: &String| serde_json::from_str::<Grounding<'_>>(text).ok().map(cited);
-        self.grounding.as_ref().and_then(read).unwrap_or_default()
+    fn from_grounding(&self) -> Vec<(Citation, Option<Segment>)> {
+        let parse = |text: &String| {
+            serde_json::from_str::<GroundingMetadata<'_>>(text)
+                .ok()
+                .map(grounded_citations)
+        };
+        self.grounding.as_ref().and_then(parse).unwrap_or_default()
     }
 
-    fn of_citations(&self) -> Vec<(Citation, Option<Segment>)> {
+    fn from_metadata(&self) -> Vec<(Citation, Option<Segment>)> {
         let Some(text) = &self.citations else {
             return Vec::new();
         };
-        let read = serde_json::from_str::<CitationMetadata<'_>>(text).ok();
-        let sources = read
-            .and_then(|read| read.citation_sources)
+        let metadata = serde_json::from_str::<CitationMetadata<'_>>(text).ok();
+        let sources = metadata
+            .and_then(|metadata| metadata.citation_sources)
             .into_iter()
             .flatten();
         sources
@@ -151,7 +155,7 @@ impl Sources {
     fn span(&self, segment: &Segment) -> Option<Span> {
         let at = |index: usize| {
             let index = index.checked_sub(self.bytes_before)?;
-            let characters = self.said.get(..index)?.chars().count();
+            let characters = self.text.get(..index)?.chars().count();
             u32::try_from(characters).ok()
         };
         let (start, end) = (
@@ -163,53 +167,53 @@ impl Sources {
 }
 
 /// Returns each source with each of its spans; a source without a span once.
-fn cited(grounding: Grounding<'_>) -> Vec<(Citation, Option<Segment>)> {
+fn grounded_citations(grounding: GroundingMetadata<'_>) -> Vec<(Citation, Option<Segment>)> {
     let chunks = grounding.grounding_chunks.unwrap_or_default();
-    let read = |raw: &&RawValue| {
+    let parse = |raw: &&RawValue| {
         let chunk: GroundingChunk = serde_json::from_str(raw.get()).ok()?;
         let page = chunk.web.or(chunk.retrieved_context).or(chunk.maps)?;
         Some(citation(page, raw))
     };
     let supports = grounding.grounding_supports.unwrap_or_default();
-    let mut found = Vec::new();
+    let mut citations = Vec::new();
     let mut cited_bytes = 0;
     for support in &supports {
         for index in support.grounding_chunk_indices.iter().flatten() {
             cited_bytes += chunks.get(*index).map_or(0, |chunk| chunk.get().len());
             if cited_bytes > MAX_CITED_BYTES {
-                return found;
+                return citations;
             }
-            if let Some(source) = chunks.get(*index).and_then(read) {
-                found.push((source, support.segment.clone()));
+            if let Some(source) = chunks.get(*index).and_then(parse) {
+                citations.push((source, support.segment.clone()));
             }
-            if found.len() == MAX_CITATIONS {
-                return found;
+            if citations.len() == MAX_CITATIONS {
+                return citations;
             }
         }
     }
-    let is_behind = |index: usize| {
+    let is_supported = |index: usize| {
         let mut indexes = supports
             .iter()
             .flat_map(|s| s.grounding_chunk_indices.iter().flatten());
         indexes.any(|known| *known == index)
     };
     for (index, chunk) in chunks.iter().enumerate().take(MAX_CITATIONS) {
-        if !is_behind(index)
-            && let Some(source) = read(chunk)
+        if !is_supported(index)
+            && let Some(source) = parse(chunk)
         {
-            found.push((source, None));
+            citations.push((source, None));
         }
     }
-    found
+    citations
 }
 
 fn citation(page: Page, raw: &RawValue) -> Citation {
-    let said = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let text = |text: Option<String>| text.filter(|text| !text.is_empty());
     Citation {
         index: 0,
-        source: said(page.uri),
-        title: said(page.title),
-        cited_text: said(page.text),
+        source: text(page.uri),
+        title: text(page.title),
+        cited_text: text(page.text),
         span: None,
         json: Some(raw.get().to_owned()),
     }

@@ -55,13 +55,13 @@ pub(super) struct ChunkChoice<'a> {
 
 /// A non-streamed response.
 #[derive(Deserialize)]
-pub(super) struct Whole<'a> {
+pub(super) struct ChatCompletion<'a> {
     #[serde(borrow)]
     pub(super) id: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) model: Option<&'a RawValue>,
     #[serde(borrow)]
-    pub(super) choices: Option<Vec<WholeChoice<'a>>>,
+    pub(super) choices: Option<Vec<CompletionChoice<'a>>>,
     #[serde(borrow)]
     pub(super) search_results: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -73,7 +73,7 @@ pub(super) struct Whole<'a> {
 }
 
 #[derive(Deserialize)]
-pub(super) struct WholeChoice<'a> {
+pub(super) struct CompletionChoice<'a> {
     pub(super) index: Option<u64>,
     #[serde(borrow)]
     pub(super) message: Option<Delta<'a>>,
@@ -98,21 +98,21 @@ pub(super) struct FinishDetails {
 #[derive(Deserialize)]
 pub(super) struct Delta<'a> {
     #[serde(default)]
-    pub(super) content: Spoken,
+    pub(super) content: MessageText,
     #[serde(default)]
-    pub(super) refusal: Spoken,
+    pub(super) refusal: MessageText,
     /// The name in most compatible servers; `reasoning` is the other.
     #[serde(default)]
-    pub(super) reasoning_content: Spoken,
+    pub(super) reasoning_content: MessageText,
     #[serde(default)]
-    pub(super) reasoning: Spoken,
+    pub(super) reasoning: MessageText,
     /// OpenRouter's field, beside the above or alone.
     #[serde(borrow)]
     pub(super) reasoning_details: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) annotations: Option<&'a RawValue>,
     #[serde(borrow)]
-    pub(super) tool_calls: Option<Vec<CallDelta<'a>>>,
+    pub(super) tool_calls: Option<Vec<ToolCallDelta<'a>>>,
     #[serde(borrow)]
     pub(super) function_call: Option<FunctionDelta<'a>>,
 }
@@ -133,15 +133,15 @@ pub(super) fn logprobs(raw: &RawValue) -> Logprobs<'_> {
         #[serde(borrow)]
         refusal: Option<Vec<&'a RawValue>>,
     }
-    let read: Option<WireLogprobs<'_>> = serde_json::from_str(raw.get()).ok();
-    read.map_or_else(Logprobs::default, |read| Logprobs {
-        content: read.content.unwrap_or_default(),
-        refusal: read.refusal.unwrap_or_default(),
+    let parsed: Option<WireLogprobs<'_>> = serde_json::from_str(raw.get()).ok();
+    parsed.map_or_else(Logprobs::default, |parsed| Logprobs {
+        content: parsed.content.unwrap_or_default(),
+        refusal: parsed.refusal.unwrap_or_default(),
     })
 }
 
 /// An entry of `reasoning_details`.
-pub(super) struct Detail<'a> {
+pub(super) struct ReasoningDetail<'a> {
     /// A text or a summary.
     pub(super) text: String,
     pub(super) signature: Option<String>,
@@ -150,30 +150,30 @@ pub(super) struct Detail<'a> {
 }
 
 /// Parses `reasoning_details` leniently.
-pub(super) fn details(raw: &RawValue) -> Vec<Detail<'_>> {
+pub(super) fn reasoning_details(raw: &RawValue) -> Vec<ReasoningDetail<'_>> {
     #[derive(Deserialize)]
-    struct WireDetail {
+    struct WireReasoningDetail {
         text: Option<String>,
         summary: Option<String>,
         signature: Option<String>,
         data: Option<String>,
     }
     // An unreadable entry must not cost the rest.
-    let details: Vec<&RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
-    let details = details.into_iter().filter_map(|raw| {
-        let detail: WireDetail = serde_json::from_str(raw.get()).ok()?;
-        let is_some = |text: &String| !text.is_empty();
-        Some(Detail {
+    let reasoning_details: Vec<&RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
+    let reasoning_details = reasoning_details.into_iter().filter_map(|raw| {
+        let detail: WireReasoningDetail = serde_json::from_str(raw.get()).ok()?;
+        let has_text = |text: &String| !text.is_empty();
+        Some(ReasoningDetail {
             text: detail.text.or(detail.summary).unwrap_or_default(),
-            signature: detail.signature.filter(is_some),
-            sealed: detail.data.filter(is_some).map(|_| raw),
+            signature: detail.signature.filter(has_text),
+            sealed: detail.data.filter(has_text).map(|_| raw),
         })
     });
-    details.collect()
+    reasoning_details.collect()
 }
 
 #[derive(Default, Deserialize)]
-pub(super) struct CallDelta<'a> {
+pub(super) struct ToolCallDelta<'a> {
     pub(super) index: Option<u64>,
     pub(super) id: Option<String>,
     #[serde(borrow)]
@@ -197,8 +197,8 @@ pub(super) struct CustomDelta {
     pub(super) input: Option<String>,
 }
 
-impl<'a> CallDelta<'a> {
-    pub(super) fn of_function(function: FunctionDelta<'a>) -> Self {
+impl<'a> ToolCallDelta<'a> {
+    pub(super) fn from_function(function: FunctionDelta<'a>) -> Self {
         Self {
             function: Some(function),
             ..Self::default()
@@ -215,8 +215,8 @@ impl<'a> CallDelta<'a> {
         struct GoogleContent {
             thought_signature: Option<String>,
         }
-        let read: ExtraContent = serde_json::from_str(self.extra_content?.get()).ok()?;
-        let signature = read.google?.thought_signature;
+        let parsed: ExtraContent = serde_json::from_str(self.extra_content?.get()).ok()?;
+        let signature = parsed.google?.thought_signature;
         signature.filter(|text| !text.is_empty())
     }
 }
@@ -281,50 +281,50 @@ pub(super) struct UrlCitation {
 /// for a response with a schema) the object itself. Any other value counts as no text, since an error would cost the
 /// rest of the response.
 #[derive(Debug, Default)]
-pub(super) struct Spoken {
+pub(super) struct MessageText {
     pub(super) text: String,
     pub(super) reasoning: String,
 }
 
-impl<'de> Deserialize<'de> for Spoken {
+impl<'de> Deserialize<'de> for MessageText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(SpokenVisitor)
+        deserializer.deserialize_any(MessageTextVisitor)
     }
 }
 
-struct SpokenVisitor;
+struct MessageTextVisitor;
 
-impl<'de> Visitor<'de> for SpokenVisitor {
-    type Value = Spoken;
+impl<'de> Visitor<'de> for MessageTextVisitor {
+    type Value = MessageText;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("text")
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Spoken, E> {
-        Ok(Spoken {
+    fn visit_str<E>(self, text: &str) -> Result<MessageText, E> {
+        Ok(MessageText {
             text: text.to_owned(),
             reasoning: String::new(),
         })
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Spoken, A::Error> {
-        let mut spoken = Spoken::default();
-        while let Some(part) = parts.next_element::<Spoken>()? {
-            spoken.text += &part.text;
-            spoken.reasoning += &part.reasoning;
+    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<MessageText, A::Error> {
+        let mut message_text = MessageText::default();
+        while let Some(part) = parts.next_element::<MessageText>()? {
+            message_text.text += &part.text;
+            message_text.reasoning += &part.reasoning;
         }
-        Ok(spoken)
+        Ok(message_text)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Spoken, A::Error> {
-        let mut spoken = Spoken::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<MessageText, A::Error> {
+        let mut message_text = MessageText::default();
         let (mut fields, mut is_part) = (Vec::new(), false);
         while let Some(name) = map.next_key::<Cow<'_, str>>()? {
             is_part |= matches!(name.as_ref(), "text" | "content" | "thinking" | "type");
             match name.as_ref() {
-                "text" | "content" => spoken.text += &map.next_value::<Spoken>()?.text,
-                "thinking" => spoken.reasoning += &map.next_value::<Spoken>()?.text,
+                "text" | "content" => message_text.text += &map.next_value::<MessageText>()?.text,
+                "thinking" => message_text.reasoning += &map.next_value::<MessageText>()?.text,
                 _ if is_part => drop(map.next_value::<IgnoredAny>()?),
                 name => {
                     let name = serde_json::to_string(name).map_err(A::Error::custom)?;
@@ -336,28 +336,28 @@ impl<'de> Visitor<'de> for SpokenVisitor {
             }
         }
         if !is_part {
-            spoken.text = format!("{{{}}}", fields.join(","));
+            message_text.text = format!("{{{}}}", fields.join(","));
         }
-        Ok(spoken)
+        Ok(message_text)
     }
 
-    fn visit_unit<E>(self) -> Result<Spoken, E> {
-        Ok(Spoken::default())
+    fn visit_unit<E>(self) -> Result<MessageText, E> {
+        Ok(MessageText::default())
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Spoken, E> {
-        Ok(Spoken::default())
+    fn visit_bool<E>(self, _: bool) -> Result<MessageText, E> {
+        Ok(MessageText::default())
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Spoken, E> {
-        Ok(Spoken::default())
+    fn visit_i64<E>(self, _: i64) -> Result<MessageText, E> {
+        Ok(MessageText::default())
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Spoken, E> {
-        Ok(Spoken::default())
+    fn visit_u64<E>(self, _: u64) -> Result<MessageText, E> {
+        Ok(MessageText::default())
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Spoken, E> {
-        Ok(Spoken::default())
+    fn visit_f64<E>(self, _: f64) -> Result<MessageText, E> {
+        Ok(MessageText::default())
     }
 }

@@ -10,31 +10,31 @@ use weir_sdk::failure::{from_status, retry_after_ms, shortened};
 use weir_sdk::response::ErrorResponse;
 
 /// Returns the failure for an error response.
-pub(super) fn from_response(refused: &ErrorResponse) -> Failure {
-    let (status, headers) = (refused.head.status, &refused.head.headers);
-    let body = refused.text();
-    let said = Said::read(&body);
+pub(super) fn from_response(response: &ErrorResponse) -> Failure {
+    let (status, headers) = (response.head.status, &response.head.headers);
+    let body = response.text();
+    let details = ErrorDetails::read(&body);
     // An HTML page is useless in a log.
-    if said.message.is_empty() && refused.is_page() {
+    if details.message.is_empty() && response.is_page() {
         let text = format!("status {status} with an HTML page");
         return from_status(status, headers, &text);
     }
-    said.failure(status, headers, &body)
+    details.failure(status, headers, &body)
 }
 
 /// Returns the failure for an error in a response or in a stream. There is no status: the upstream sent 200 before
 /// the error.
 pub(super) fn from_error(json: &str) -> Failure {
-    let said = Said::read(json);
+    let details = ErrorDetails::read(json);
     // OpenRouter puts the status of the upstream behind it here.
-    if let Ok(status @ 400..=599) = said.code.parse::<u16>() {
-        return said.failure(status, &[], json);
+    if let Ok(status @ 400..=599) = details.code.parse::<u16>() {
+        return details.failure(status, &[], json);
     }
     let names = |candidates: &[&str]| {
-        candidates.contains(&said.code.as_str()) || candidates.contains(&said.kind.as_str())
+        candidates.contains(&details.code.as_str()) || candidates.contains(&details.kind.as_str())
     };
-    let failure = if let Some(kind) = said.kind_by_code(400) {
-        Failure::new(kind, &said.message)
+    let failure = if let Some(kind) = details.kind_by_code(400) {
+        Failure::new(kind, &details.message)
     } else if names(&[
         "rate_limit_exceeded",
         "rate_limit_error",
@@ -42,7 +42,7 @@ pub(super) fn from_error(json: &str) -> Failure {
         "tokens",
         "requests",
     ]) {
-        Failure::new(FailureKind::RateLimited, &said.message)
+        Failure::new(FailureKind::RateLimited, &details.message)
     } else if names(&[
         "invalid_api_key",
         "authentication_error",
@@ -50,15 +50,15 @@ pub(super) fn from_error(json: &str) -> Failure {
     ]) {
         Failure::new(
             FailureKind::Unauthorized,
-            format!("{} {}", said.kind, said.code).trim(),
+            format!("{} {}", details.kind, details.code).trim(),
         )
-    } else if names(&["invalid_request_error", "BadRequestError"]) || said.is_about_an_image() {
-        Failure::rejected(&said.message)
+    } else if names(&["invalid_request_error", "BadRequestError"]) || details.is_image_error() {
+        Failure::rejected(&details.message)
     } else {
         // `server_error` and all others: an error in the middle of a response is the upstream's failure.
-        Failure::unavailable(&said.message)
+        Failure::unavailable(&details.message)
     };
-    said.detailed(failure, json)
+    details.with_details(failure, json)
 }
 
 /// Returns whether an `error` beside a response is one: some servers fill the field with an empty value.
@@ -80,14 +80,14 @@ const FILTERED: [&str; 7] = [
 
 /// The fields of an error of any shape.
 #[derive(Debug, Default)]
-struct Said {
+struct ErrorDetails {
     message: String,
     kind: String,
     code: String,
     param: String,
 }
 
-impl Said {
+impl ErrorDetails {
     fn read(text: &str) -> Self {
         let Ok(value) = serde_json::from_str::<Value>(text) else {
             // Plain text explains itself; a page does not.
@@ -119,7 +119,7 @@ impl Said {
         let message = match error {
             Value::String(text) => text.clone(),
             _ => match field("message") {
-                message if message.is_empty() => detail(error),
+                message if message.is_empty() => fastapi_detail(error),
                 message => message,
             },
         };
@@ -133,7 +133,7 @@ impl Said {
 
     /// Returns whether the code is one of the Responses API about an image of the request (openai-python 3.52,
     /// `response_error.py`).
-    fn is_about_an_image(&self) -> bool {
+    fn is_image_error(&self) -> bool {
         let code = self.code.as_str();
         code.contains("image") && !code.ends_with("_error") || code == "image_parse_error"
     }
@@ -148,10 +148,10 @@ impl Said {
             },
             None => from_status(status, headers, &self.message),
         };
-        self.detailed(failure, body)
+        self.with_details(failure, body)
     }
 
-    fn detailed(&self, failure: Failure, body: &str) -> Failure {
+    fn with_details(&self, failure: Failure, body: &str) -> Failure {
         failure
             .with_param(&self.param)
             .with_code(&self.code)
@@ -187,8 +187,8 @@ impl Said {
     }
 }
 
-/// Returns FastAPI's `detail`: a text, or a list of faults.
-fn detail(error: &Value) -> String {
+/// Returns FastAPI's `fastapi_detail`: a text, or a list of faults.
+fn fastapi_detail(error: &Value) -> String {
     match error.get("detail") {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(problems)) => problems

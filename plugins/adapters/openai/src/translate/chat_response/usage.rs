@@ -19,8 +19,8 @@ pub(super) const NONE: Usage = Usage {
 /// Reads a `usage` object.
 pub(in crate::translate) fn read(raw: &RawValue) -> Option<Usage> {
     let usage: WireUsage<'_> = serde_json::from_str(raw.get()).ok()?;
-    let input = Details::read(usage.prompt_tokens_details.or(usage.input_tokens_details));
-    let output = Details::read(
+    let input = TokenDetails::read(usage.prompt_tokens_details.or(usage.input_tokens_details));
+    let output = TokenDetails::read(
         usage
             .completion_tokens_details
             .or(usage.output_tokens_details),
@@ -31,10 +31,10 @@ pub(in crate::translate) fn read(raw: &RawValue) -> Option<Usage> {
     // OpenAI's two counts include all others. If a server counts some separately, only the total shows it.
     if let (Some(within_input), Some(within_output)) = (input_tokens, output_tokens) {
         let known = within_input.checked_add(within_output);
-        let beside = count(usage.total_tokens).zip(known);
-        let beside = beside.and_then(|(total, known)| total.checked_sub(known));
+        let uncounted = count(usage.total_tokens).zip(known);
+        let uncounted = uncounted.and_then(|(total, known)| total.checked_sub(known));
         let audio_tokens = count(input.audio_tokens).filter(|tokens| *tokens > 0);
-        match beside.filter(|tokens| *tokens > 0) {
+        match uncounted.filter(|tokens| *tokens > 0) {
             Some(tokens) if audio_tokens == Some(tokens) => {
                 // Mistral's audio input.
                 input_tokens = within_input.checked_add(tokens);
@@ -62,9 +62,10 @@ pub(in crate::translate) fn read(raw: &RawValue) -> Option<Usage> {
             output.rejected_prediction_tokens,
         ),
     ];
-    let written = count(input.cache_write_tokens).or_else(|| count(input.cache_creation_tokens));
-    let written_long = input.cache_write_tokens_details.and_then(|raw| {
-        let by_lifetime: WriteDetails<'_> = serde_json::from_str(raw.get()).ok()?;
+    let cache_write =
+        count(input.cache_write_tokens).or_else(|| count(input.cache_creation_tokens));
+    let cache_write_long = input.cache_write_tokens_details.and_then(|raw| {
+        let by_lifetime: CacheWriteDetails<'_> = serde_json::from_str(raw.get()).ok()?;
         count(by_lifetime.ttl_12h_tokens)
     });
     Some(Usage {
@@ -74,8 +75,9 @@ pub(in crate::translate) fn read(raw: &RawValue) -> Option<Usage> {
             .or_else(|| count(usage.cached_tokens))
             .or_else(|| count(usage.num_cached_tokens)),
         // Without a lifetime, the shorter one: OpenAI caches for minutes unless the request asks otherwise.
-        cache_write_short_tokens: written.map(|all| all.saturating_sub(written_long.unwrap_or(0))),
-        cache_write_long_tokens: written_long,
+        cache_write_short_tokens: cache_write
+            .map(|all| all.saturating_sub(cache_write_long.unwrap_or(0))),
+        cache_write_long_tokens: cache_write_long,
         output_tokens,
         reasoning_tokens,
         other: named_counts(other.map(|(name, raw)| (name, count(raw)))),
@@ -84,7 +86,7 @@ pub(in crate::translate) fn read(raw: &RawValue) -> Option<Usage> {
 }
 
 /// Returns the `usage` in Groq's own field, which its streams had before OpenAI's had any.
-pub(super) fn of_groq(raw: &RawValue) -> Option<&RawValue> {
+pub(super) fn from_groq(raw: &RawValue) -> Option<&RawValue> {
     #[derive(Deserialize)]
     struct XGroq<'a> {
         #[serde(borrow)]
@@ -94,24 +96,24 @@ pub(super) fn of_groq(raw: &RawValue) -> Option<&RawValue> {
 }
 
 /// Returns the known counts, replaced by newer ones.
-pub(super) fn merged(known: &Usage, read: Usage) -> Usage {
-    let mut other = read.other;
+pub(super) fn merged(known: &Usage, newer: Usage) -> Usage {
+    let mut other = newer.other;
     for count in &known.other {
-        if !other.iter().any(|newer| newer.name == count.name) {
+        if !other.iter().any(|one| one.name == count.name) {
             other.push(count.clone());
         }
     }
     Usage {
-        input_tokens: read.input_tokens.or(known.input_tokens),
-        cache_read_tokens: read.cache_read_tokens.or(known.cache_read_tokens),
-        cache_write_short_tokens: read
+        input_tokens: newer.input_tokens.or(known.input_tokens),
+        cache_read_tokens: newer.cache_read_tokens.or(known.cache_read_tokens),
+        cache_write_short_tokens: newer
             .cache_write_short_tokens
             .or(known.cache_write_short_tokens),
-        cache_write_long_tokens: read
+        cache_write_long_tokens: newer
             .cache_write_long_tokens
             .or(known.cache_write_long_tokens),
-        output_tokens: read.output_tokens.or(known.output_tokens),
-        reasoning_tokens: read.reasoning_tokens.or(known.reasoning_tokens),
+        output_tokens: newer.output_tokens.or(known.output_tokens),
+        reasoning_tokens: newer.reasoning_tokens.or(known.reasoning_tokens),
         other,
         ..NONE
     }
@@ -158,7 +160,7 @@ struct WireUsage<'a> {
 }
 
 #[derive(Default, Deserialize)]
-struct Details<'a> {
+struct TokenDetails<'a> {
     #[serde(borrow)]
     cached_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -180,12 +182,12 @@ struct Details<'a> {
 
 /// The written tokens by lifetime.
 #[derive(Deserialize)]
-struct WriteDetails<'a> {
+struct CacheWriteDetails<'a> {
     #[serde(borrow)]
     ttl_12h_tokens: Option<&'a RawValue>,
 }
 
-impl<'a> Details<'a> {
+impl<'a> TokenDetails<'a> {
     fn read(raw: Option<&'a RawValue>) -> Self {
         raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
             .unwrap_or_default()

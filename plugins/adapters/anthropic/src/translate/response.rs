@@ -17,10 +17,10 @@ use weir_sdk::response::{self, AnswerReader, ErrorResponse};
 use weir_sdk::sse::SseEvent;
 use weir_sdk::text;
 
-use super::refusal;
-use blocks::Open;
-use usage::Counted;
-use wire::{Message, Stop, StreamEvent};
+use super::errors;
+use blocks::OpenBlock;
+use usage::UsageTracker;
+use wire::{Message, MessageDelta, StreamEvent};
 
 /// Maximum open blocks. Every delta searches all of them; the upstream writes one after the other.
 const MAX_OPEN_BLOCKS: usize = 64;
@@ -33,7 +33,7 @@ const MESSAGE_FIELDS: &str = "message_delta";
 
 /// The parsed part of the response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ChatResponse {
     /// The names of the tools that take free text.
     custom_tools: Vec<String>,
     /// Whether the client speaks this dialect.
@@ -42,13 +42,13 @@ pub struct Answer {
     is_started: bool,
     blocks: Blocks,
     /// The open blocks, by the upstream's number.
-    open: Vec<(u64, Open)>,
-    usage: Counted,
+    open_blocks: Vec<(u64, OpenBlock)>,
+    usage: UsageTracker,
     finish: Option<FinishReason>,
     concluded: bool,
 }
 
-impl Answer {
+impl ChatResponse {
     pub(super) fn new(custom_tools: Vec<String>, client_speaks_it: bool) -> Self {
         Self {
             custom_tools,
@@ -56,8 +56,8 @@ impl Answer {
             fields: MessageFields::default(),
             is_started: false,
             blocks: Blocks::default(),
-            open: Vec::new(),
-            usage: Counted::default(),
+            open_blocks: Vec::new(),
+            usage: UsageTracker::default(),
             finish: None,
             concluded: false,
         }
@@ -89,7 +89,7 @@ impl MessageFields {
     }
 }
 
-impl AnswerReader for Answer {
+impl AnswerReader for ChatResponse {
     fn read_event(&mut self, event: SseEvent<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
         if event.name == CHUNK {
             let data = &aws::chunk(event.data)?;
@@ -100,46 +100,49 @@ impl AnswerReader for Answer {
         if self.concluded || data.is_empty() || data == "[DONE]" {
             return Ok(());
         }
-        let read: StreamEvent<'_> = match serde_json::from_str(data) {
-            Ok(read) => read,
-            Err(_) if event.name == "error" => return Err(refusal::from_error(data)),
+        let stream_event: StreamEvent<'_> = match serde_json::from_str(data) {
+            Ok(stream_event) => stream_event,
+            Err(_) if event.name == "error" => return Err(errors::from_error(data)),
             Err(error) => return Err(unreadable(&error)),
         };
-        match read.kind.as_deref().unwrap_or(event.name) {
-            "error" => Err(refusal::from_error(data)),
-            "message_start" => match read.message {
+        match stream_event.kind.as_deref().unwrap_or(event.name) {
+            "error" => Err(errors::from_error(data)),
+            "message_start" => match stream_event.message {
                 Some(message) => self.read_message(message, events),
                 None => Err(Failure::malformed("the stream's start has no message")),
             },
             "content_block_start" => {
-                let index = read.index.unwrap_or_default();
-                match read.content_block {
+                let index = stream_event.index.unwrap_or_default();
+                match stream_event.content_block {
                     Some(block) => self.begin(index, block, events),
                     None => Err(Failure::malformed("a block's start has no block")),
                 }
             }
             "content_block_delta" => {
-                let index = read.index.unwrap_or_default();
-                let open = self.open.iter_mut().find(|(known, _)| *known == index);
-                match (open, read.delta) {
-                    (Some((_, open)), Some(delta)) => open.add(delta, events),
+                let index = stream_event.index.unwrap_or_default();
+                let block = self
+                    .open_blocks
+                    .iter_mut()
+                    .find(|(known, _)| *known == index);
+                match (block, stream_event.delta) {
+                    (Some((_, block)), Some(delta)) => block.add_delta(delta, events),
                     _ => Err(Failure::malformed("a delta of a block that is not open")),
                 }
             }
             "content_block_stop" => {
-                let index = read.index.unwrap_or_default();
+                let index = stream_event.index.unwrap_or_default();
                 self.end(|known| known == index, events)
             }
             "message_delta" => {
                 // Its content can have no start behind it.
                 self.is_started = true;
-                self.usage.add(read.usage, events);
-                self.fields.add(None, read.context_management);
-                if let Some(delta) = read.delta {
-                    let stop: Stop<'_> =
+                self.usage.add(stream_event.usage, events);
+                self.fields.add(None, stream_event.context_management);
+                if let Some(delta) = stream_event.delta {
+                    let delta: MessageDelta<'_> =
                         serde_json::from_str(delta.get()).map_err(|error| unreadable(&error))?;
-                    self.fields.add(stop.container, None);
-                    self.stop(stop, events);
+                    self.fields.add(delta.container, None);
+                    self.set_finish(delta, events);
                 }
                 Ok(())
             }
@@ -154,7 +157,7 @@ impl AnswerReader for Answer {
         let message: Message<'_> =
             serde_json::from_str(body).map_err(|error| unreadable(&error))?;
         if message.kind.as_deref() == Some("error") {
-            return Err(refusal::from_error(body));
+            return Err(errors::from_error(body));
         }
         if message.content.is_none() {
             return Err(Failure::malformed("the answer has no content"));
@@ -181,16 +184,16 @@ impl AnswerReader for Answer {
         Ok(())
     }
 
-    fn failure_of_response(refused: &ErrorResponse) -> Failure {
-        refusal::from_response(refused)
+    fn failure_of_response(response: &ErrorResponse) -> Failure {
+        errors::from_response(response)
     }
 
     fn failure_behind_stream(stray: &str) -> Option<Failure> {
-        response::stray_error(stray).map(refusal::from_error)
+        response::stray_error(stray).map(errors::from_error)
     }
 }
 
-impl Answer {
+impl ChatResponse {
     fn read_message(
         &mut self,
         message: Message<'_>,
@@ -209,13 +212,13 @@ impl Answer {
         self.usage.add(message.usage, events);
         self.fields
             .add(message.container, message.context_management);
-        let stop = Stop {
+        let delta = MessageDelta {
             container: None,
             stop_reason: message.stop_reason,
             stop_sequence: message.stop_sequence,
             stop_details: message.stop_details,
         };
-        self.stop(stop, events);
+        self.set_finish(delta, events);
         Ok(())
     }
 
@@ -226,36 +229,40 @@ impl Answer {
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
         self.is_started = true;
-        if self.open.len() == MAX_OPEN_BLOCKS {
+        if self.open_blocks.len() == MAX_OPEN_BLOCKS {
             return Err(Failure::malformed(format!(
                 "the answer has more than {MAX_OPEN_BLOCKS} blocks open"
             )));
         }
-        let open = Open::begin(block, &self.custom_tools, &mut self.blocks, events)?;
-        self.open.push((index, open));
+        let open_block = OpenBlock::begin(block, &self.custom_tools, &mut self.blocks, events)?;
+        self.open_blocks.push((index, open_block));
         Ok(())
     }
 
     fn end(
         &mut self,
-        is_due: impl Fn(u64) -> bool,
+        should_end: impl Fn(u64) -> bool,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
-        while let Some(at) = self.open.iter().position(|(index, _)| is_due(*index)) {
-            let (_, open) = self.open.remove(at);
-            open.end(&mut self.blocks, events)?;
+        while let Some(at) = self
+            .open_blocks
+            .iter()
+            .position(|(index, _)| should_end(*index))
+        {
+            let (_, block) = self.open_blocks.remove(at);
+            block.end(&mut self.blocks, events)?;
         }
         Ok(())
     }
 
     /// Notes the reason for the end, if there is one yet.
-    fn stop(&mut self, stop: Stop<'_>, events: &mut Vec<Event>) {
-        let Some(reason) = stop.stop_reason.filter(|reason| !reason.is_empty()) else {
+    fn set_finish(&mut self, delta: MessageDelta<'_>, events: &mut Vec<Event>) {
+        let Some(reason) = delta.stop_reason.filter(|reason| !reason.is_empty()) else {
             return;
         };
         let finish = match reason.as_str() {
             "end_turn" | "compaction" => FinishReason::Stop,
-            "stop_sequence" => match stop.stop_sequence {
+            "stop_sequence" => match delta.stop_sequence {
                 Some(sequence) => FinishReason::StopSequence(sequence),
                 None => FinishReason::Stop,
             },
@@ -266,7 +273,7 @@ impl Answer {
             "model_context_window_exceeded" => FinishReason::ContextWindow,
             _ => FinishReason::Other(reason),
         };
-        let explanation = stop.stop_details.and_then(|details| details.explanation);
+        let explanation = delta.stop_details.and_then(|details| details.explanation);
         if let (FinishReason::Refusal, Some(explanation)) = (&finish, explanation) {
             self.blocks.say(Block::Refusal, explanation, events);
         }

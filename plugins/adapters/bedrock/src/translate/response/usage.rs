@@ -23,31 +23,31 @@ struct WireUsage<'a> {
 /// Tokens that were written to the cache for this time.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Written<'a> {
+struct CacheWrite<'a> {
     ttl: Option<String>,
     #[serde(borrow)]
     input_tokens: Option<&'a RawValue>,
 }
 
 /// Emits the counts of a `usage` object.
-pub(super) fn tell(raw: Option<&RawValue>, events: &mut Vec<Event>) {
-    let read = raw.and_then(|raw| serde_json::from_str::<WireUsage<'_>>(raw.get()).ok());
-    let Some(read) = read else { return };
+pub(super) fn push(raw: Option<&RawValue>, events: &mut Vec<Event>) {
+    let wire_usage = raw.and_then(|raw| serde_json::from_str::<WireUsage<'_>>(raw.get()).ok());
+    let Some(wire_usage) = wire_usage else { return };
     let (cache_read, cache_write) = (
-        count(read.cache_read_input_tokens),
-        count(read.cache_write_input_tokens),
+        count(wire_usage.cache_read_input_tokens),
+        count(wire_usage.cache_write_input_tokens),
     );
-    let details = read
+    let details = wire_usage
         .cache_details
-        .and_then(|raw| serde_json::from_str::<Vec<Written<'_>>>(raw.get()).ok());
+        .and_then(|raw| serde_json::from_str::<Vec<CacheWrite<'_>>>(raw.get()).ok());
     let long = details
         .into_iter()
         .flatten()
-        .filter(|written| written.ttl.as_deref() == Some("1h"))
-        .filter_map(|written| count(written.input_tokens))
+        .filter(|write| write.ttl.as_deref() == Some("1h"))
+        .filter_map(|write| count(write.input_tokens))
         .reduce(u64::saturating_add);
     // The upstream counts cached tokens beside the others.
-    let input = count(read.input_tokens).map(|input| {
+    let input = count(wire_usage.input_tokens).map(|input| {
         input
             .saturating_add(cache_read.unwrap_or_default())
             .saturating_add(cache_write.unwrap_or_default())
@@ -58,7 +58,7 @@ pub(super) fn tell(raw: Option<&RawValue>, events: &mut Vec<Event>) {
         cache_write_short_tokens: cache_write
             .map(|all| all.saturating_sub(long.unwrap_or_default())),
         cache_write_long_tokens: long,
-        output_tokens: count(read.output_tokens),
+        output_tokens: count(wire_usage.output_tokens),
         reasoning_tokens: None,
         images: None,
         other: Vec::new(),

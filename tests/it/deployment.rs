@@ -10,7 +10,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 
 use serde_json::Value;
 use tests::gateway::{copy_compiled_plugins, share_compiled_plugins};
-use tests::source::root;
+use tests::source::{migrations, root};
 use tests::stores::{Postgres, Redis};
 use tests::{Client, weir_program};
 use weir_app::config::Config;
@@ -580,7 +580,6 @@ fn every_secret_of_the_production_configuration_is_made_and_mounted() {
 #[test]
 fn every_migration_has_an_upgrade_note() {
     let guide = upgrade_pages().concat();
-    let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations/sqlite");
     let (_, quiet) = guide
         .split_once("These migrations need no attention:")
         .expect("the list of migrations without a note");
@@ -595,9 +594,7 @@ fn every_migration_has_an_upgrade_note() {
                 .unwrap_or((numbers.trim(), numbers.trim()))
         })
         .collect();
-    for migration in fs::read_dir(migrations).expect("a folder") {
-        let name = migration.expect("an entry").file_name();
-        let name = name.to_string_lossy();
+    for name in migrations("sqlite") {
         let number = name.split('_').next().expect("a number");
         let has_note = guide.contains(&format!("\n| {number} |"));
         let is_quiet = quiet

@@ -499,7 +499,7 @@ async fn the_last_enabled_owner_keeps_the_role() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_migration_mends_roles_of_service_accounts() {
     let migration = "0046_restrict_roles_of_service_accounts.sql";
-    let migrations = concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/sqlite/");
+    let migrations = concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/both/");
     let migration = std::fs::read_to_string(format!("{migrations}{migration}"));
     let migration = migration.expect("a migration");
     on_each_database(

@@ -115,8 +115,7 @@ async fn a_key_is_made_and_found_on_every_combination() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn four_may_start_at_once_on_a_new_database() {
-    let migrations = concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/sqlite");
-    let migrations = std::fs::read_dir(migrations).expect("a folder").count() as i64;
+    let migrations = tests::source::migrations("sqlite").len() as i64;
     let folder = tempfile::tempdir().expect("a folder");
     let sqlite = format!("sqlite:{}", folder.path().join("weir.db").display());
     for url in [

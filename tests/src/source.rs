@@ -38,6 +38,17 @@ pub fn all_files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// The file names of a database's migrations, sorted.
+pub fn migrations(database: &str) -> Vec<String> {
+    let folders = ["both", database].map(|folder| root().join("migrations").join(folder));
+    let paths = folders.iter().flat_map(|folder| files(folder, "sql"));
+    let mut names: Vec<_> = paths
+        .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
+        .collect();
+    names.sort();
+    names
+}
+
 /// The adapter that answers by itself. Every other adapter calls a provider.
 const DEMO: &str = "demo";
 

@@ -2,7 +2,7 @@
 CREATE TABLE vouchers (
     id          TEXT   NOT NULL PRIMARY KEY,
     -- HMAC-SHA256 of the code under an API key pepper. The code itself is stored nowhere.
-    code_hash   BLOB   NOT NULL UNIQUE CHECK (length(code_hash) = 32),
+    code_hash   {bytes}   NOT NULL UNIQUE CHECK (length(code_hash) = 32),
     name        TEXT   NOT NULL,
     -- Micro-credits for each account that redeems it.
     credits     BIGINT NOT NULL CHECK (credits > 0),

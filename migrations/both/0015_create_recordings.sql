@@ -17,7 +17,7 @@ CREATE TABLE recorded_exchanges (
     id       TEXT   NOT NULL PRIMARY KEY,
     slot     TEXT   NOT NULL,
     at       BIGINT NOT NULL,
-    content  BYTEA  NOT NULL
+    content  {bytes_5}  NOT NULL
 );
 
 CREATE INDEX recorded_exchanges_by_slot ON recorded_exchanges (slot, id);

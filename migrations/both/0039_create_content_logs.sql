@@ -15,7 +15,7 @@ CREATE TABLE content_logs (
     -- 1 if the organisation chose to store it, so that its administrators see it.
     for_organisation BIGINT NOT NULL CHECK (for_organisation IN (0, 1)),
     -- Sealed.
-    content          BLOB   NOT NULL
+    content          {bytes_5}  NOT NULL
 );
 
 CREATE INDEX content_logs_in_order ON content_logs (at);

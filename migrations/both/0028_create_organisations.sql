@@ -33,7 +33,7 @@ CREATE TABLE invitations (
     email            TEXT   NOT NULL,
     role             TEXT   NOT NULL CHECK (role IN ('admin', 'billing', 'member', 'viewer')),
     -- SHA-256 of the code in the link. The code itself is stored nowhere.
-    code_hash        BYTEA  NOT NULL UNIQUE CHECK (length(code_hash) = 32),
+    code_hash        {bytes_5}  NOT NULL UNIQUE CHECK (length(code_hash) = 32),
     invited_by       TEXT   NOT NULL REFERENCES users (id),
     created_at       BIGINT NOT NULL,
     expires_at       BIGINT NOT NULL,

@@ -19,7 +19,7 @@ CREATE TABLE api_keys (
     name            TEXT   NOT NULL,
     prefix          TEXT   NOT NULL,
     -- HMAC-SHA256 of the raw key under the pepper of this version; the raw key is kept nowhere.
-    hash            BYTEA  NOT NULL,
+    hash            {bytes_5}  NOT NULL,
     pepper_version  BIGINT NOT NULL,
     created_at      BIGINT NOT NULL,
     expires_at      BIGINT NOT NULL,
@@ -37,12 +37,12 @@ CREATE TABLE api_key_hashes (
     -- In hexadecimal.
     hash    TEXT NOT NULL PRIMARY KEY,
     key_id  TEXT NOT NULL REFERENCES api_keys (id)
-);
+){without_rowid};
 
 CREATE INDEX api_key_hashes_by_key ON api_key_hashes (key_id);
 
 -- Which peppers the keys of this database are stored under: what tells one from another, not the peppers.
 CREATE TABLE api_key_peppers (
     version      BIGINT NOT NULL PRIMARY KEY CHECK (version > 0),
-    fingerprint  BYTEA  NOT NULL CHECK (length(fingerprint) = 16)
+    fingerprint  {bytes_5}  NOT NULL CHECK (length(fingerprint) = 16)
 );

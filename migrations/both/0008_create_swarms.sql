@@ -6,13 +6,13 @@ CREATE TABLE swarm_runs (
     swarm_id             TEXT   NOT NULL,
     task_id              TEXT,
     -- The request, with every default in its place: sealed JSON.
-    request              BYTEA  NOT NULL,
+    request              {bytes_5}  NOT NULL,
     -- The most that it may spend, in micro-credits.
     budget               BIGINT NOT NULL CHECK (budget >= 0),
     status               TEXT   NOT NULL CHECK (status IN ('queued', 'running', 'completed', 'partial', 'failed', 'cancelled')),
     -- The client's Idempotency-Key, and the SHA-256 of what came with it.
     client_key           TEXT,
-    request_digest       BYTEA,
+    request_digest       {bytes},
     -- How often it was taken up. Whoever holds an older number writes nothing any more.
     fence                BIGINT NOT NULL CHECK (fence >= 0),
     -- How often it was taken up since a step of it was last done.
@@ -30,7 +30,7 @@ CREATE TABLE swarm_runs (
     tokens_in            BIGINT NOT NULL CHECK (tokens_in >= 0),
     tokens_out           BIGINT NOT NULL CHECK (tokens_out >= 0),
     -- The last agent's output and what went wrong: sealed JSON, once it is over.
-    outcome              BYTEA,
+    outcome              {bytes},
     created_at           BIGINT NOT NULL,
     deadline             BIGINT NOT NULL,
     cancel_requested_at  BIGINT,
@@ -54,7 +54,7 @@ CREATE TABLE swarm_agents (
     -- Null while it runs.
     ended_at    BIGINT,
     -- Its result: sealed JSON.
-    result      BYTEA,
+    result      {bytes},
     PRIMARY KEY (run_id, number),
     CHECK ((ended_at IS NULL) = (result IS NULL))
 );
@@ -66,7 +66,7 @@ CREATE TABLE swarm_steps (
     iteration         BIGINT NOT NULL CHECK (iteration > 0),
     ordinal           BIGINT NOT NULL CHECK (ordinal >= 0),
     -- SHA-256 of what goes in.
-    input_hash        BYTEA  NOT NULL CHECK (length(input_hash) = 32),
+    input_hash        {bytes_5}  NOT NULL CHECK (length(input_hash) = 32),
     -- What a tool's call does outside; null for a model's.
     effect            TEXT   CHECK (effect IN ('read', 'idempotent', 'unsafe')),
     -- What tells a repeat to whoever is asked.
@@ -75,7 +75,7 @@ CREATE TABLE swarm_steps (
     output_limit      BIGINT,
     state             TEXT   NOT NULL CHECK (state IN ('intended', 'done', 'failed', 'uncertain', 'blocked')),
     -- What came of it: sealed JSON.
-    output            BYTEA,
+    output            {bytes},
     credits           BIGINT NOT NULL CHECK (credits >= 0),
     tokens_in         BIGINT NOT NULL CHECK (tokens_in >= 0),
     tokens_out        BIGINT NOT NULL CHECK (tokens_out >= 0),
@@ -94,6 +94,6 @@ CREATE TABLE swarm_events (
     number  BIGINT NOT NULL CHECK (number > 0),
     name    TEXT   NOT NULL,
     -- Sealed JSON.
-    data    BYTEA  NOT NULL,
+    data    {bytes_5}  NOT NULL,
     PRIMARY KEY (run_id, number)
 );

@@ -1,6 +1,6 @@
 -- What a failed request's record says beyond its columns: the field, weir's message, the limit, and the provider's status
 -- and text of each attempt. Sealed; null in rows of older versions.
-ALTER TABLE failed_requests ADD COLUMN details BLOB;
+ALTER TABLE failed_requests ADD COLUMN details {bytes};
 
 -- Failed requests beyond the limit of records of an account and minute, by minute. For 30 days.
 CREATE TABLE failed_request_counts (

@@ -25,7 +25,7 @@ CREATE TABLE plugin_parts (
     slot    TEXT   NOT NULL,
     digest  TEXT   NOT NULL,
     part    BIGINT NOT NULL CHECK (part >= 0),
-    bytes   BYTEA  NOT NULL,
+    bytes   {bytes_5}  NOT NULL,
     PRIMARY KEY (slot, digest, part)
 );
 

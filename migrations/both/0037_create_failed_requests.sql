@@ -21,7 +21,7 @@ CREATE TABLE failed_requests (
     latency_ms       BIGINT NOT NULL,
     attempts         BIGINT NOT NULL,
     trace_id         TEXT
-);
+){without_rowid};
 
 CREATE INDEX failed_requests_in_order ON failed_requests (at, request_id);
 CREATE INDEX failed_requests_by_account ON failed_requests (account_id, at, request_id);

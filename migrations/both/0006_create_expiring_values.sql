@@ -3,7 +3,7 @@
 CREATE TABLE expiring_values (
     name        TEXT   NOT NULL PRIMARY KEY,
     version     BIGINT NOT NULL,
-    value       BYTEA  NOT NULL,
+    value       {bytes_5}  NOT NULL,
     expires_at  BIGINT NOT NULL
 );
 

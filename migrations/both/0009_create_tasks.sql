@@ -3,7 +3,7 @@ CREATE TABLE tasks (
     id             TEXT   NOT NULL PRIMARY KEY,
     user_id        TEXT   NOT NULL REFERENCES users (id),
     -- The name, the swarm and the schedule: sealed JSON.
-    definition     BLOB   NOT NULL,
+    definition     {bytes_5}  NOT NULL,
     -- The id of the sealing key: what is sealed under an older one is sealed anew.
     sealing_key    BIGINT NOT NULL,
     -- When its schedule next fires; null without one, and while it is paused.
@@ -32,7 +32,7 @@ CREATE TABLE task_starts (
     -- The run, once there is one.
     execution_id  TEXT,
     -- Why there is none: sealed JSON.
-    refusal       BLOB,
+    refusal       {bytes},
     PRIMARY KEY (task_id, cause),
     CHECK (execution_id IS NULL OR refusal IS NULL)
 );
@@ -50,7 +50,7 @@ CREATE TABLE task_credentials (
     task_id      TEXT   NOT NULL REFERENCES tasks (id),
     name         TEXT   NOT NULL,
     -- The secret, and what it is bound to: sealed JSON.
-    sealed       BLOB   NOT NULL,
+    sealed       {bytes_5}  NOT NULL,
     sealing_key  BIGINT NOT NULL,
     created_at   BIGINT NOT NULL,
     PRIMARY KEY (task_id, name)

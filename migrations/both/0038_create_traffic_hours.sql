@@ -1,0 +1,77 @@
+-- Sums of ended model requests by hour, from all nodes: by provider and model, by organisation, and by key. For 35 days.
+CREATE TABLE traffic_hours (
+    -- `upstream`: each request; `organisation`: those of organisations; `key`: those with an API key.
+    scope            TEXT    NOT NULL,
+    -- The first moment of the hour.
+    hour             BIGINT  NOT NULL,
+    -- Empty texts: unknown, or not of this kind.
+    organisation_id  TEXT    NOT NULL,
+    key_id           TEXT    NOT NULL,
+    provider         TEXT    NOT NULL,
+    model            TEXT    NOT NULL,
+    requests         BIGINT  NOT NULL,
+    client_errors    BIGINT  NOT NULL,
+    provider_errors  BIGINT  NOT NULL,
+    gateway_errors   BIGINT  NOT NULL,
+    tokens_input     BIGINT  NOT NULL,
+    tokens_output    BIGINT  NOT NULL,
+    -- In micro-credits.
+    credits          BIGINT  NOT NULL,
+    -- Streams by the time to first token; the bounds of the buckets are in `traffic/histogram.rs`.
+    first_token_00   {int32} NOT NULL,
+    first_token_01   {int32} NOT NULL,
+    first_token_02   {int32} NOT NULL,
+    first_token_03   {int32} NOT NULL,
+    first_token_04   {int32} NOT NULL,
+    first_token_05   {int32} NOT NULL,
+    first_token_06   {int32} NOT NULL,
+    first_token_07   {int32} NOT NULL,
+    first_token_08   {int32} NOT NULL,
+    first_token_09   {int32} NOT NULL,
+    first_token_10   {int32} NOT NULL,
+    first_token_11   {int32} NOT NULL,
+    first_token_12   {int32} NOT NULL,
+    first_token_13   {int32} NOT NULL,
+    first_token_14   {int32} NOT NULL,
+    first_token_15   {int32} NOT NULL,
+    first_token_16   {int32} NOT NULL,
+    first_token_17   {int32} NOT NULL,
+    first_token_18   {int32} NOT NULL,
+    first_token_19   {int32} NOT NULL,
+    first_token_20   {int32} NOT NULL,
+    first_token_21   {int32} NOT NULL,
+    first_token_22   {int32} NOT NULL,
+    first_token_23   {int32} NOT NULL,
+    first_token_24   {int32} NOT NULL,
+    -- Requests without an error by their total time.
+    total_00         {int32} NOT NULL,
+    total_01         {int32} NOT NULL,
+    total_02         {int32} NOT NULL,
+    total_03         {int32} NOT NULL,
+    total_04         {int32} NOT NULL,
+    total_05         {int32} NOT NULL,
+    total_06         {int32} NOT NULL,
+    total_07         {int32} NOT NULL,
+    total_08         {int32} NOT NULL,
+    total_09         {int32} NOT NULL,
+    total_10         {int32} NOT NULL,
+    total_11         {int32} NOT NULL,
+    total_12         {int32} NOT NULL,
+    total_13         {int32} NOT NULL,
+    total_14         {int32} NOT NULL,
+    total_15         {int32} NOT NULL,
+    total_16         {int32} NOT NULL,
+    total_17         {int32} NOT NULL,
+    total_18         {int32} NOT NULL,
+    total_19         {int32} NOT NULL,
+    total_20         {int32} NOT NULL,
+    total_21         {int32} NOT NULL,
+    total_22         {int32} NOT NULL,
+    total_23         {int32} NOT NULL,
+    total_24         {int32} NOT NULL,
+    PRIMARY KEY (scope, hour, organisation_id, key_id, provider, model)
+){without_rowid};
+
+CREATE INDEX traffic_hours_by_hour ON traffic_hours (hour);
+CREATE INDEX traffic_hours_by_key ON traffic_hours (key_id, hour);
+CREATE INDEX traffic_hours_by_organisation ON traffic_hours (organisation_id, hour);

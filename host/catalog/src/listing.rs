@@ -147,16 +147,13 @@ pub struct ListedFactors {
 /// The differences between two catalogs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct CatalogDifference {
-    /// New models.
     pub added: Vec<String>,
-    /// Removed models.
     pub removed: Vec<String>,
     /// Models with a change in any field, in their prices or in their providers.
     pub changed: Vec<String>,
 }
 
 impl CatalogListing {
-    /// Returns the current listing of a catalog.
     pub fn of(catalog: &Catalog) -> Self {
         let slots = catalog.plugins.serving();
         // An adapter that was installed since is not missing any more.
@@ -200,44 +197,44 @@ impl CatalogListing {
 
     /// Returns the differences from an earlier listing, as far as operators see them.
     pub fn since(&self, before: &Self) -> CatalogDifference {
-        let models = self.by_id();
-        let models_before = before.by_id();
-        let ids = |of: &BTreeMap<String, Value>, not_in: &BTreeMap<String, Value>| -> Vec<String> {
-            let missing = of.keys().filter(|id| !not_in.contains_key(*id));
-            missing.cloned().collect()
+        let mut difference = CatalogDifference {
+            removed: self.removed_since(before),
+            ..CatalogDifference::default()
         };
-        let differs = |(id, model): &(&String, &Value)| {
-            models_before
-                .get(*id)
-                .is_some_and(|before| before != *model)
-        };
-        CatalogDifference {
-            added: ids(&models, &models_before),
-            removed: ids(&models_before, &models),
-            changed: models
-                .iter()
-                .filter(differs)
-                .map(|(id, _)| id.clone())
-                .collect(),
+        for model in &self.models {
+            match before.model(&model.id) {
+                None => difference.added.push(model.id.clone()),
+                Some(earlier) => {
+                    // Whether the adapter exists is not configuration.
+                    let earlier = ListedModel {
+                        served: model.served,
+                        ..earlier.clone()
+                    };
+                    let is_same = earlier == *model
+                        && before.price_factors == self.price_factors
+                        && before.providers_of(model).eq(self.providers_of(model));
+                    if !is_same {
+                        difference.changed.push(model.id.clone());
+                    }
+                }
+            }
         }
+        difference
     }
 
-    /// Returns all fields of each model, except whether its adapter exists, which is not configuration.
-    fn by_id(&self) -> BTreeMap<String, Value> {
-        let model = |model: &ListedModel| {
-            let named = model.upstreams.iter().map(|upstream| &upstream.provider);
-            let providers: Vec<_> = named
-                .filter_map(|name| self.providers.iter().find(|found| found.name == *name))
-                .collect();
-            let served = true;
-            let of_config = ListedModel {
-                served,
-                ..model.clone()
-            };
-            let all = json!([of_config, providers, self.price_factors]);
-            (model.id.clone(), all)
-        };
-        self.models.iter().map(model).collect()
+    pub(crate) fn model(&self, id: &str) -> Option<&ListedModel> {
+        self.models.iter().find(|model| model.id == id)
+    }
+
+    /// Returns the ids of the models that only the earlier listing has.
+    pub(crate) fn removed_since(&self, before: &Self) -> Vec<String> {
+        let ids = before.models.iter().map(|model| &model.id);
+        ids.filter(|id| self.model(id).is_none()).cloned().collect()
+    }
+
+    fn providers_of(&self, model: &ListedModel) -> impl Iterator<Item = &ListedProvider> {
+        let names = model.upstreams.iter().map(|upstream| &upstream.provider);
+        names.filter_map(|name| self.providers.iter().find(|found| found.name == *name))
     }
 }
 

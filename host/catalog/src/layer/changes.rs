@@ -65,9 +65,12 @@ type Field = (String, Value, Option<String>);
 impl CatalogChanges {
     /// Returns the differences of a catalog from an earlier one.
     pub fn between(before: &CatalogListing, after: &CatalogListing) -> Self {
-        let mut changes = Self::default();
+        let mut changes = Self {
+            removed: after.removed_since(before),
+            ..Self::default()
+        };
         for model in &after.models {
-            let earlier = before.models.iter().find(|earlier| earlier.id == model.id);
+            let earlier = before.model(&model.id);
             let was_free = earlier.map(free_prices).unwrap_or_default();
             let free = free_prices(model).into_iter();
             let free = free.filter(|price| !was_free.contains(price));
@@ -84,9 +87,6 @@ impl CatalogChanges {
                 Some(_) => changes.changed.push(change),
             }
         }
-        let is_gone = |model: &&ListedModel| after.models.iter().all(|other| other.id != model.id);
-        let removed = before.models.iter().filter(is_gone);
-        changes.removed = removed.map(|model| model.id.clone()).collect();
         for provider in &after.providers {
             let mut earlier = before.providers.iter();
             let was_enabled =

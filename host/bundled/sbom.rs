@@ -62,7 +62,6 @@ impl DependencyLists {
         }
     }
 
-    /// Returns the document.
     pub(super) fn document(
         self,
         root: &Path,

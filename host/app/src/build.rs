@@ -45,7 +45,6 @@ pub(super) async fn try_build(
     }
 }
 
-/// Returns problems, each on a line of its own.
 pub fn lines(problems: &[Problem]) -> String {
     let lines = problems
         .iter()

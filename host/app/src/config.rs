@@ -215,13 +215,10 @@ pub struct Config {
 /// `[limits]`: limits of requests and of concurrency. The features that enforce them declare them.
 #[derive(Debug, Clone, Default)]
 pub struct ServingLimits {
-    /// Limits of connections.
     pub connections: ConnectionLimits,
     /// Limits of one request's body.
     pub bodies: BodyLimits,
-    /// Limits of concurrency.
     pub admission: AdmissionLimits,
-    /// Limits of one exchange with an upstream.
     pub exchanges: ExchangeLimits,
 }
 
@@ -579,7 +576,6 @@ impl Config {
         self.admin_socket.then(|| self.data_dir.join("admin.sock"))
     }
 
-    /// Returns the settings of the catalog.
     pub fn catalog(&self) -> CatalogSettings<'_> {
         CatalogSettings {
             default_catalog: self.default_catalog,
@@ -594,7 +590,6 @@ impl Config {
         }
     }
 
-    /// Returns the settings of tools.
     pub fn tools(&self) -> ToolsSettings<'_> {
         ToolsSettings {
             tools: &self.tools,
@@ -647,7 +642,6 @@ impl Config {
         database::file_of(&self.database_url()).is_none_or(|file| file.exists())
     }
 
-    /// Returns the database's URL.
     pub fn database_url(&self) -> SecretUrl {
         self.database_url.clone().unwrap_or_else(|| {
             SecretUrl::new(format!(

@@ -55,7 +55,6 @@ struct LayerParts {
 struct LayerState {
     /// The configuration of the file, at the start or since the latest reload.
     config: Config,
-    /// The newest version.
     newest: Option<StoredLayer>,
     /// The layer of the active catalog, and its version; 0 without a layer.
     running: (i64, Layer),
@@ -83,11 +82,9 @@ pub struct LayerStatus {
     pub models: Map<String, Value>,
 }
 
-/// A change of the layer.
 pub struct LayerRequest {
     /// The version that the administrator has seen.
     pub base_version: i64,
-    /// The new layer.
     pub layer: Layer,
     /// The change in one line; by default, a summary of the differences.
     pub summary: Option<String>,
@@ -102,14 +99,12 @@ pub enum LayerError {
     Invalid(Vec<Problem>),
     /// Another version is active.
     Changed {
-        /// The active version.
         active: i64,
     },
     /// These prices become 0, and the administrator has not confirmed it.
     Free(Vec<String>),
     /// No version has this number.
     Unknown,
-    /// The database failed.
     Database(sqlx::Error),
 }
 
@@ -149,7 +144,6 @@ impl CatalogLayers {
         })))
     }
 
-    /// Returns the active catalog.
     pub(super) fn catalog(&self) -> Arc<LiveCatalog> {
         self.0.catalog.clone()
     }
@@ -326,7 +320,6 @@ impl LayerParts {
         CatalogChanges::between(&before, &CatalogListing::of(catalog))
     }
 
-    /// Builds the catalog of a new layer.
     async fn check(&self, state: &LayerState, layer: &Layer) -> Result<Catalog, LayerError> {
         let before = self.catalog.load();
         state.check(layer, &self.plugins, &before).await

@@ -68,7 +68,6 @@ pub struct AppState {
     pub identity: Arc<IdentityParts>,
     /// Model requests.
     pub inference: Arc<InferenceParts>,
-    /// Swarms.
     pub swarms: Arc<Swarms>,
     /// Tasks: swarms that run repeatedly.
     pub task_store: TaskStore,
@@ -76,11 +75,9 @@ pub struct AppState {
     pub tools: Tools,
     /// Remote MCP tools.
     pub remotes: RemoteTools,
-    /// Payments.
     pub payments: Payments,
     /// The accounts and their credits.
     pub ledger: Ledger,
-    /// The active catalog.
     pub catalog: Arc<LiveCatalog>,
     /// The administrators' changes of the catalog.
     pub layers: CatalogLayers,

@@ -46,17 +46,14 @@ pub struct PreparedParts {
     pub verifiers: Verifiers,
     /// The issuers whose users sign in at the console, without their configuration so far.
     pub sign_in: SignInIssuers,
-    /// The source of the token for other services.
     pub service_tokens: ServiceTokenSource,
     /// The tokens with which other nodes call this one.
     pub node_tokens: NodeTokens,
     /// The reader of recordings and documents.
     pub file_reader: FileReader,
-    /// The HTTP client for upstreams.
     pub http: HttpClient,
     /// The operators' rules for tools.
     pub rules: Rules,
-    /// Remote MCP servers.
     pub mcp_servers: Vec<McpServer>,
     /// The egress guard of tools.
     pub guard: Guard,
@@ -66,15 +63,12 @@ pub struct PreparedParts {
     pub webhook_key: Option<SecretKey>,
     /// The payment processor's secrets.
     pub payment_secrets: PaymentSecrets,
-    /// The exporters.
     pub exporters: Exporters,
 }
 
 /// The exporters that are configured.
 pub struct Exporters {
-    /// The trace exporter.
     pub traces: Option<PendingExporter>,
-    /// The log export.
     pub requests: Option<PendingLogExport>,
 }
 

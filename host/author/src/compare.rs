@@ -34,7 +34,6 @@ pub struct Comparison<'a> {
     pub old: &'a Path,
     /// The version that replaces it: a file, or the name of an embedded plugin.
     pub new: &'a Path,
-    /// The folder of recordings.
     pub recordings: &'a Path,
     /// The facts that the plugin gets beside the request.
     pub input: &'a PluginInput,
@@ -42,16 +41,13 @@ pub struct Comparison<'a> {
     pub response_bytes: u64,
     /// The price of the reported usage, if it is compared.
     pub price: Option<&'a Price>,
-    /// The factors of prices.
     pub factors: &'a PriceFactors,
     /// The embedded plugins and requests.
     pub bundle: &'static Bundle,
 }
 
-/// A recording, and the differences on it.
 #[derive(Debug, Serialize)]
 pub struct ComparedRecording {
-    /// The name of the recording.
     pub recording: String,
     /// The differences; none if the versions agree.
     pub differences: Vec<VersionDifference>,
@@ -62,9 +58,7 @@ pub struct ComparedRecording {
 pub struct VersionDifference {
     /// The aspect that differs, such as `request 1 body`, `events`, `usage` or `price`.
     pub what: String,
-    /// The value of the old version.
     pub old: Option<String>,
-    /// The value of the new version.
     pub new: Option<String>,
 }
 

@@ -24,7 +24,6 @@ impl Conformance {
         Self(bundle)
     }
 
-    /// Returns the names of all requests.
     pub(crate) fn requests(self) -> impl Iterator<Item = &'static str> {
         self.0.requests.iter().map(|(name, _)| *name)
     }

@@ -86,7 +86,6 @@ pub fn read_component(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a file.
 pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(file).with_context(|| format!("reading {}", file.display()))
 }
@@ -136,7 +135,6 @@ pub(crate) fn with_limit(mut call: ChatCall) -> ChatCall {
     call
 }
 
-/// Reads a recorded response.
 pub(crate) fn read_recording(file: &Path) -> anyhow::Result<RecordedResponse> {
     RecordedResponse::parse(&read(file)?)
         .map_err(|why| anyhow!("{} is not a recorded response: {why}", file.display()))

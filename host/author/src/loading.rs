@@ -31,9 +31,7 @@ const SHOWN_BYTES: usize = 64 << 10;
 /// The places of the compiled code and its key.
 #[derive(Debug, Clone)]
 pub struct CodeCachePaths {
-    /// The folder of the code.
     pub folder: PathBuf,
-    /// The file with the key.
     pub key: PathBuf,
 }
 
@@ -71,7 +69,6 @@ pub async fn load(
     loader.load_arrived(&name, arrived).await
 }
 
-/// Loads the component in a file.
 pub(crate) async fn load_file(loader: &Loader, file: &Path) -> anyhow::Result<LoadedComponent> {
     load_or_refuse(loader, file, read(file)?).await
 }

@@ -2,14 +2,10 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-/// A recorded response.
 #[derive(Debug, Clone)]
 pub struct RecordedResponse {
-    /// The status.
     pub status: StatusCode,
-    /// The headers.
     pub headers: HeaderMap,
-    /// The complete body.
     pub body: Vec<u8>,
 }
 

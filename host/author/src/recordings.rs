@@ -39,7 +39,6 @@ impl AuthorRecording {
         }
     }
 
-    /// Returns the arguments of a tool.
     pub(crate) fn tool_arguments(&self) -> Option<String> {
         let arguments = self.request.as_deref()?;
         Some(String::from_utf8_lossy(arguments).into_owned())

@@ -9,7 +9,6 @@ use weir_sandbox::printable;
 /// Bytes of the detail of one check.
 const DETAIL_BYTES: usize = 1 << 10;
 
-/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckResult {
@@ -21,12 +20,9 @@ pub enum CheckResult {
     Skipped,
 }
 
-/// A check and its result.
 #[derive(Debug, Serialize)]
 pub struct CheckItem {
-    /// The name of the check.
     pub check: String,
-    /// The result.
     pub result: CheckResult,
     /// The scope of the check, or the fault.
     pub detail: String,
@@ -35,7 +31,6 @@ pub struct CheckItem {
     pub read: Option<&'static str>,
 }
 
-/// All checks of a component.
 #[derive(Debug)]
 pub struct CheckReport {
     file: PathBuf,
@@ -81,7 +76,6 @@ impl CheckReport {
         read
     }
 
-    /// Returns the report as JSON.
     pub fn to_json(&self) -> Value {
         json!({
             "component": self.component,
@@ -143,7 +137,6 @@ impl CheckReport {
     }
 }
 
-/// A fault of the component.
 #[derive(Debug)]
 pub(crate) struct ComponentFault {
     /// The request, recording or cut that shows the fault.

@@ -30,12 +30,10 @@ pub fn generate_key(path: &Path) -> anyhow::Result<PublisherKey> {
     Ok(key.public_key())
 }
 
-/// A signature and its file.
 #[derive(Debug)]
 pub struct SignatureFile {
     /// `FILE.sig`.
     pub path: PathBuf,
-    /// The signature.
     pub signature: Signature,
 }
 
@@ -68,7 +66,6 @@ pub enum AcceptedSigner {
 pub struct VerifiedSignature {
     /// The name of the publisher, or "the key" and the public key.
     pub signer: String,
-    /// The signature.
     pub signature: Signature,
 }
 

@@ -36,9 +36,7 @@ const CREDENTIAL: &str = "CREDENTIAL";
 /// The time of a request, in milliseconds, as the adapter gets it. A gateway subtracts the time of earlier attempts.
 const DEADLINE_MS: u64 = 600_000;
 
-/// A trial of an adapter.
 pub struct Trial<'a> {
-    /// The adapter.
     pub component: &'a Component,
     /// The pieces in which the adapter gets a response.
     pub cut: BodyCuts,
@@ -79,7 +77,6 @@ const IMAGES: ImageCounting = ImageCounting {
     max_tokens: 1_024,
 };
 
-/// The request of a trial.
 #[derive(Debug, Clone)]
 pub struct TrialRequest {
     task: Task,
@@ -257,7 +254,6 @@ impl Trial<'_> {
     }
 }
 
-/// The source of responses.
 enum Responses<'a> {
     Recorded(std::vec::IntoIter<RecordedResponse>),
     Live(&'a mut LiveProvider),
@@ -273,7 +269,6 @@ impl Responses<'_> {
     }
 }
 
-/// A running exchange.
 struct RunningExchange<'a> {
     trial: &'a Trial<'a>,
     responses: Responses<'a>,

@@ -22,13 +22,11 @@ use crate::trial::TrialRequest;
 /// The largest response that a filter may check as a whole: the default of a gateway.
 const WHOLE_BYTES: u32 = 64 << 10;
 
-/// A filter with its configuration.
 pub(crate) struct FilterTrial<'a> {
     pub(crate) filter: &'a LoadedFilter,
     pub(crate) configuration: &'a [u8],
     /// The providers that may serve the request.
     pub(crate) providers: &'a [String],
-    /// The response of the filter's service.
     pub(crate) service: Option<&'a RecordedResponse>,
 }
 
@@ -58,7 +56,6 @@ impl TrialScreening {
     }
 }
 
-/// A response after the filter.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct FilteredResponse {
     /// The events for the client.

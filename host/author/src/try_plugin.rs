@@ -46,7 +46,6 @@ pub struct TryRequest<'a> {
 /// A provider, and the file for its responses.
 #[derive(Debug)]
 pub struct RecordTarget<'a> {
-    /// The base URL of the provider.
     pub base_url: &'a str,
     /// `NAME.http`, for the first response.
     pub file: &'a Path,

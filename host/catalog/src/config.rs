@@ -265,7 +265,6 @@ fn yes() -> bool {
 }
 
 impl SlotConfig {
-    /// Returns the slot.
     pub fn slot(&self) -> CredentialSlot {
         match self {
             Self::Bearer => CredentialSlot::Bearer,
@@ -276,7 +275,6 @@ impl SlotConfig {
 }
 
 impl ProviderConfig {
-    /// Returns the settings of its credentials.
     pub fn credential_sources(&self) -> impl Iterator<Item = &CredentialSettings> {
         self.credential.iter().chain(&self.credentials)
     }
@@ -335,7 +333,6 @@ impl PriceConfig {
         })
     }
 
-    /// Returns the unit of the input.
     pub fn unit(&self) -> InputUnit {
         self.of_unit().map_or(InputUnit::Token, |(unit, _, _)| unit)
     }

@@ -56,7 +56,6 @@ fn bytes() -> NonZeroUsize {
     const { NonZeroUsize::new(256 << 10).unwrap() }
 }
 
-/// The service of a filter.
 pub struct FilterService {
     url: String,
     policy: EgressPolicy,

@@ -86,7 +86,6 @@ pub struct CatalogSettings<'a> {
     pub credentials: &'a BTreeMap<String, CredentialSettings>,
     /// Timeouts of providers without their own.
     pub timeouts: &'a TimeoutSettings,
-    /// Factors on prices.
     pub price_factors: &'a PriceFactors,
     /// The models and the factor of each plan.
     pub plans: &'a PlanTerms,
@@ -120,13 +119,11 @@ pub struct Catalog {
 pub struct OmittedProvider {
     /// The provider's name under `providers`.
     pub provider: String,
-    /// The missing part.
     pub why: MissingPart,
     /// The models that no other provider serves.
     pub models: Vec<String>,
 }
 
-/// The missing part of a provider.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MissingPart {
     /// A credential, e.g. `the environment variable OPENAI_API_KEY is not set`.
@@ -147,7 +144,6 @@ pub enum MissingPart {
 }
 
 impl OmittedProvider {
-    /// Returns whether the provider lacks its credential.
     fn lacks_credential(&self) -> bool {
         matches!(self.why, MissingPart::Unset(_) | MissingPart::Credential(_))
     }
@@ -356,7 +352,6 @@ impl Catalog {
         highest.unwrap_or_else(|| self.factors.clone())
     }
 
-    /// Returns whether a plan has a list of models.
     pub fn has_models_of_plans(&self) -> bool {
         self.plans.values().any(|terms| terms.models.is_some())
     }

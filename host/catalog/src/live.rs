@@ -12,7 +12,6 @@ use weir_upstream::credential::Credential;
 
 use super::Catalog;
 
-/// The active catalog.
 pub struct LiveCatalog {
     current: RwLock<Arc<Catalog>>,
     breakers: Breakers,
@@ -27,7 +26,6 @@ impl LiveCatalog {
         }
     }
 
-    /// Returns the current catalog.
     pub fn load(&self) -> Arc<Catalog> {
         let catalog = self.current.read();
         catalog.unwrap_or_else(PoisonError::into_inner).clone()

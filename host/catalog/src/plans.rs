@@ -22,13 +22,11 @@ pub struct PlanSettings {
 /// The settings of all plans, by name.
 pub type PlanTerms = BTreeMap<Plan, PlanSettings>;
 
-/// Returns whether a plan includes a model.
 pub(super) fn includes(plans: &PlanTerms, plan: Plan, model: &str) -> bool {
     let models = plans.get(&plan).and_then(|terms| terms.models.as_ref());
     models.is_none_or(|models| models.iter().any(|id| id == model))
 }
 
-/// Returns the factors on prices for a plan.
 pub(super) fn factors(plans: &PlanTerms, plan: Plan, factors: &PriceFactors) -> PriceFactors {
     let own = plans.get(&plan).and_then(|terms| terms.price_factor);
     own.map_or_else(|| factors.clone(), |factor| factors.times(factor))

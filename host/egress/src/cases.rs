@@ -197,7 +197,6 @@ struct CaseOutcome {
     sent: Vec<SentMessage>,
 }
 
-/// A sent message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SentMessage {
     peer: SocketAddr,

@@ -16,11 +16,9 @@ use crate::refusal::Rule;
 /// The requests that a caller may send. Start with [`EgressPolicy::http`] or [`EgressPolicy::webhook`].
 #[derive(Debug, Clone)]
 pub struct EgressPolicy {
-    /// Allowed hosts.
     pub hosts: Vec<HostPattern>,
     /// Denied hosts, which take precedence over `hosts`; a denied address also blocks names that resolve to it.
     pub denied_hosts: Vec<HostPattern>,
-    /// Allowed methods.
     pub methods: Vec<Method>,
     /// Allowed path prefixes, compared by segment: `/v1` covers `/v1` and `/v1/x`, not `/v1x`.
     pub path_prefixes: Vec<String>,
@@ -94,7 +92,6 @@ impl EgressPolicy {
         }
     }
 
-    /// Whether the policy denies a host.
     pub(crate) fn denies(&self, host: &Address) -> bool {
         self.denied_hosts
             .iter()

@@ -12,7 +12,6 @@ use crate::addresses::SpecialBlock;
 pub struct EgressRefusal {
     /// The stage that stopped the request.
     pub stage: EgressStage,
-    /// The violated rule.
     pub rule: Rule,
     /// Whether any server may have received the request, including a server that redirected it.
     pub sent: bool,
@@ -21,13 +20,10 @@ pub struct EgressRefusal {
 /// The stages of a request, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EgressStage {
-    /// Parses the URL.
     Parse,
-    /// Checks the scheme.
     Scheme,
     /// Rejects a user name or password.
     Userinfo,
-    /// Checks the port.
     Port,
     /// Checks the host's name.
     Host,
@@ -41,11 +37,9 @@ pub enum EgressStage {
     Credential,
     /// Resolves the name and checks its addresses.
     Dns,
-    /// Connects.
     Connect,
     /// Checks a redirect target against all stages above.
     Redirect,
-    /// Reads the response.
     Response,
 }
 
@@ -123,13 +117,11 @@ pub enum Rule {
     /// A URL with an address, although the policy requires a name.
     #[error("the host must be a name, not an address")]
     NameWanted,
-    /// A host that is not on the list.
     #[error("the policy does not list this host")]
     HostNotListed,
     /// A host that the policy excludes.
     #[error("the policy excludes this host")]
     HostDenied,
-    /// A method that is not on the list.
     #[error("the policy does not allow this method")]
     MethodNotListed,
     /// A path outside all allowed prefixes.
@@ -144,7 +136,6 @@ pub enum Rule {
     /// A header that the caller may not set.
     #[error("the header {0} is not allowed")]
     Header(String),
-    /// An invalid header.
     #[error("a header's name or value is malformed")]
     HeaderMalformed,
     /// More than 32 headers, or more than 16 KiB in total.
@@ -194,7 +185,6 @@ pub enum Rule {
     /// A compressed response, although the request did not allow compression.
     #[error("the response is compressed, although the request did not allow that")]
     Encoded,
-    /// A timeout at this stage.
     #[error("the request took longer than the policy allows (at the stage {0})")]
     TimedOut(EgressStage),
 }

@@ -13,7 +13,6 @@ use crate::target::EgressTarget;
 /// A request of a model or a plugin, with the host's headers and the credential.
 #[derive(Debug, Clone)]
 pub struct EgressRequest {
-    /// The method.
     pub method: Method,
     /// The URL, as the model or plugin wrote it.
     pub url: String,
@@ -50,13 +49,10 @@ pub struct Credential {
     pub name: String,
     /// The complete header value, such as `Bearer …`.
     pub value: Secret,
-    /// The allowed origin.
     pub origin: UrlOrigin,
-    /// The allowed methods.
     pub methods: Vec<Method>,
     /// The allowed path prefix, as in [`EgressPolicy::path_prefixes`].
     pub path_prefix: String,
-    /// The header's name.
     pub header: HeaderName,
 }
 
@@ -88,7 +84,6 @@ impl Credential {
         }
     }
 
-    /// The header with the credential.
     pub(crate) fn header(&self) -> Result<(HeaderName, HeaderValue), Rule> {
         let unfit = || Rule::CredentialUnfit(self.name.clone());
         if is_the_connections(&self.header) {

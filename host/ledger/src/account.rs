@@ -50,7 +50,6 @@ pub struct Account {
     pub id: AccountId,
     /// The time of the user's first request; periods of the free plan count from here.
     pub created_at: Millis,
-    /// The current plan.
     pub plan: Plan,
     /// The period of the plan credits.
     pub period: Period,
@@ -112,9 +111,7 @@ pub struct Journal {
 /// An operation that was done, as its entry stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedOperation {
-    /// The operation's account.
     pub account: AccountId,
-    /// The operation.
     pub asked: OperationRequest,
     /// The outcome, also for repeats.
     pub outcome: OperationEffect,
@@ -123,15 +120,11 @@ pub struct RecordedOperation {
 /// Credits reserved for a request, or formerly reserved if its node has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// The request.
     pub open: OpenHold,
     /// The run of the node that will end the hold.
     pub boot_id: BootId,
-    /// The time of the opening.
     pub opened_at: Millis,
-    /// The start of its period.
     pub period_start: Millis,
-    /// The number of its period.
     pub period_number: i64,
     /// The time of its expiry; `None` while it is open.
     pub expired_at: Option<Millis>,
@@ -150,11 +143,8 @@ pub struct Hold {
 /// Credits that a node has reserved for requests which it opens in memory. Each such hold takes its credits from here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// The block's key.
     pub key: BlockKey,
-    /// The start of its period.
     pub period_start: Millis,
-    /// The number of its period.
     pub period_number: i64,
     /// The reserved credits, without those of stored holds.
     pub reserved: Pools,
@@ -165,9 +155,7 @@ pub struct Block {
 /// An ended hold, from its entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedHold {
-    /// The request.
     pub open: OpenHold,
-    /// The final state.
     pub state: HoldState,
     /// The credits taken from the account.
     pub posted: Pools,
@@ -215,9 +203,7 @@ pub struct LedgerEntry {
     pub top_up_delta: Credits,
     /// The unpaid part of a request's price.
     pub overrun: Credits,
-    /// The change of the owed credits.
     pub owed: Credits,
-    /// The start of its period.
     pub period_start: Millis,
     /// The operation, if it has an id.
     pub recorded: Option<OperationRequest>,
@@ -626,7 +612,6 @@ impl Pools {
         }
     }
 
-    /// Makes pools with credits in one pool.
     fn of(pool: Pool, credits: Credits) -> Self {
         let mut pools = Self::default();
         match pool {

@@ -36,7 +36,6 @@ pub enum ArchiveError {
     /// The month is too recent.
     #[error("entries of the last {KEPT_DAYS} days stay; name an earlier month")]
     TooEarly,
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
     /// The files cannot be written.
@@ -303,7 +302,6 @@ impl Totals {
         })
     }
 
-    /// Adds an entry.
     fn add(&mut self, row: &AnyRow) -> sqlx::Result<()> {
         if row.try_get::<Option<String>, _>("hold_id")?.is_none() {
             return Ok(());

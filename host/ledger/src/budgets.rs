@@ -63,10 +63,8 @@ pub struct Budget {
     pub window: BudgetWindow,
 }
 
-/// The state of a budget at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetState {
-    /// The budget.
     pub budget: Budget,
     /// The charges in the window.
     pub spent: Credits,
@@ -160,14 +158,12 @@ pub struct BudgetAlert {
     pub part: Option<BudgetPart>,
     /// The share, in percent.
     pub percent: u8,
-    /// The start of the window.
     pub window_start: Millis,
     /// The state of the budget, without holds.
     pub state: BudgetState,
 }
 
 impl BudgetWindow {
-    /// All windows.
     pub const ALL: [Self; MOST_WINDOWS] =
         [Self::Hour, Self::Day, Self::Week, Self::Month, Self::Total];
 

@@ -54,7 +54,6 @@ pub trait OutcomeReceiver {
 /// An outcome, or the database's error.
 pub type CommitResult = Result<OperationOutcome, String>;
 
-/// An input of the committer.
 #[derive(Debug)]
 pub enum CommitterInput<R> {
     /// A caller submits an operation. The committer does it even without a reply.
@@ -69,10 +68,7 @@ pub enum CommitterAction {
     /// Wait for an operation.
     Idle,
     /// Commit [`Committer::batch`] after a pause, and pass the result as an input.
-    Commit {
-        /// The pause.
-        pause: Duration,
-    },
+    Commit { pause: Duration },
 }
 
 /// The queue, and the current batch.
@@ -292,7 +288,6 @@ pub(crate) fn release_of(operation: Operation) -> Option<Operation> {
     })
 }
 
-/// A message to the committer.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly all of it are operations")]
 pub(crate) enum CommitterMessage {

@@ -22,7 +22,6 @@ pub struct Credits(i64);
 const MICRO: i64 = 1_000_000;
 
 impl Credits {
-    /// Zero credits.
     pub const ZERO: Self = Self(0);
 
     /// The maximum of one operation: a billion credits, or a million USD. Thousands of such amounts still add up

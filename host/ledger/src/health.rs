@@ -28,7 +28,6 @@ const COMMITS: [f64; 10] = [
     0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0,
 ];
 
-/// The state of the committer.
 #[derive(Debug)]
 pub(crate) struct CommitterHealth {
     state: Mutex<CommitterState>,

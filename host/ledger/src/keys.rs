@@ -21,11 +21,9 @@ const OVER_AFTER_MS: i64 = 15 * 60_000;
 /// A claimed key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyKey {
-    /// The key from the request.
     pub name: String,
     /// The digest of the request's content.
     pub request_digest: [u8; 32],
-    /// The request that claimed the key.
     pub request_id: String,
     /// The hold of that request.
     pub hold: HoldId,
@@ -43,7 +41,6 @@ pub struct IdempotencyKey {
     pub leased_until: Option<Millis>,
 }
 
-/// The state of a hold, for its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyedHoldState {
     Open,

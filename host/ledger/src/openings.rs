@@ -518,7 +518,6 @@ fn block_key(account: &Account, parts: &[BudgetPart], top_up_only: bool, run: &B
 }
 
 impl KnownAccount {
-    /// Adds a hold.
     fn add(
         &mut self,
         id: &AccountId,

@@ -14,11 +14,9 @@ use crate::usage::RequestUsage;
 /// A change of one account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// The account.
     pub account: AccountId,
     /// The time of the request. The operation counts from this time, even if it is done later.
     pub at: Millis,
-    /// The change.
     pub action: Action,
 }
 
@@ -55,10 +53,7 @@ pub enum Action {
         cost: Option<Box<RequestUsage>>,
     },
     /// End a hold of a failed node at its last checkpoint.
-    Expire {
-        /// The open hold.
-        hold: HoldId,
-    },
+    Expire { hold: HoldId },
     /// Record the usage so far.
     Checkpoint(Checkpoint),
     /// Begin the next period, if it is due. Opening a hold also does so.
@@ -72,10 +67,7 @@ pub enum Action {
     /// Correct the balance.
     Adjust(Adjust),
     /// Record whether the paid plan renews after its period: with a grace period for the payment, or not at all.
-    Renewal {
-        /// Whether it renews.
-        renews: bool,
-    },
+    Renewal { renews: bool },
     /// Set the balance below which the account is low.
     Watch {
         /// The bound, which itself is not low; `None` for an account that is never low.
@@ -120,11 +112,9 @@ pub struct OpenHold {
     pub hold: HoldId,
     /// The maximum cost of the request.
     pub amount: Credits,
-    /// The request's id.
     pub request_id: String,
     /// The hold to draw on instead of the account.
     pub parent: Option<HoldId>,
-    /// The source of the request.
     pub source: RequestSource,
     /// The key or task, if any.
     pub source_id: Option<String>,
@@ -134,7 +124,6 @@ pub struct OpenHold {
     /// Whether only bought credits may pay, because the plan does not include the model. A hold with a parent has the
     /// parent's.
     pub top_up_only: bool,
-    /// The requested model.
     pub model: String,
 }
 
@@ -164,9 +153,7 @@ pub enum KeyConflict {
 /// The first, served request of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedRequest {
-    /// The request's id.
     pub request_id: String,
-    /// Its charge.
     pub charged: Credits,
     /// Its sealed response, if stored.
     pub answer: Option<Vec<u8>>,
@@ -177,7 +164,6 @@ pub struct ServedRequest {
 /// Ends an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndKey {
-    /// The key.
     pub key: String,
     /// The request that claimed it. Another request's key stays unchanged.
     pub request_id: String,
@@ -190,7 +176,6 @@ pub struct EndKey {
 pub struct Payer {
     /// The account whose credits are spent.
     pub account: AccountId,
-    /// The source of the request.
     pub source: RequestSource,
     /// The key's hash or the task's id.
     pub source_id: Option<String>,
@@ -248,7 +233,6 @@ pub struct FillBlock {
 /// Records the usage so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// The open hold.
     pub hold: HoldId,
     /// The request's cost so far.
     pub credits: Credits,
@@ -358,7 +342,6 @@ pub enum HoldState {
     Expired,
 }
 
-/// The result of an operation.
 pub type OperationOutcome = Result<OperationEffect, LedgerRefusal>;
 
 /// The operation is done: now, or at its first request.
@@ -366,7 +349,6 @@ pub type OperationOutcome = Result<OperationEffect, LedgerRefusal>;
 pub enum OperationEffect {
     /// The credits are reserved.
     Opened,
-    /// The hold is settled.
     Settled {
         /// The credits that the account paid.
         charged: Credits,
@@ -410,7 +392,6 @@ pub enum OperationEffect {
     RenewalNoted,
     /// The account's low balance is set.
     Watched,
-    /// The budgets apply.
     BudgetsSet,
     /// The key has its result, or is free again.
     KeyEnded,
@@ -468,7 +449,6 @@ pub enum LedgerRefusal {
 }
 
 impl OperationRequest {
-    /// Returns the operation's id.
     pub fn id(&self) -> &OperationId {
         match self {
             Self::Grant(grant) => &grant.id,
@@ -508,7 +488,6 @@ impl Operation {
         }
     }
 
-    /// Returns the holds in the operation.
     pub(crate) fn holds(&self) -> impl Iterator<Item = &HoldId> {
         let (hold, parent) = match &self.action {
             Action::Open { open, .. } | Action::Persist { open, .. } => {
@@ -534,7 +513,6 @@ impl Operation {
         }
     }
 
-    /// Returns the idempotency key in the operation.
     pub(crate) fn key(&self) -> Option<&str> {
         match &self.action {
             Action::Open { claim, .. } => claim.as_ref().map(|claim| &*claim.key),
@@ -591,7 +569,6 @@ impl RequestSource {
         }
     }
 
-    /// Returns the source with this name.
     pub fn of(name: &str) -> Option<Self> {
         [Self::Web, Self::ApiKey, Self::Agent]
             .into_iter()

@@ -43,7 +43,6 @@ pub struct Period {
 pub(crate) const GRACE_DAYS: i64 = 3;
 
 impl Plan {
-    /// All plans.
     pub const ALL: [Self; 3] = [Self::Free, Self::Guru, Self::Pro];
 
     /// Returns the credits of one period.
@@ -108,7 +107,6 @@ impl fmt::Display for Plan {
 pub struct UnknownPlan;
 
 impl Period {
-    /// Returns whether a moment is in the period.
     pub fn contains(self, moment: Millis) -> bool {
         self.start <= moment && moment < self.end
     }

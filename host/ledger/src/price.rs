@@ -23,7 +23,6 @@ const MAX_USD: i64 = 1_000_000;
 /// A model's price at one upstream, before the factors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Price {
-    /// Prices of tokens.
     Text {
         /// Prices up to the threshold of `above`, or always.
         base: TokenPrices,
@@ -34,7 +33,6 @@ pub enum Price {
     Image(NanoUsd),
     /// A price of characters, seconds or search units, and of nothing else.
     Units {
-        /// The unit.
         unit: Unit,
         /// The price of `per` units.
         price: NanoUsd,
@@ -58,9 +56,7 @@ pub struct TokenPrices {
     pub output: NanoUsd,
     /// Input tokens of audio outside the cache.
     pub audio_input: NanoUsd,
-    /// Output tokens of audio.
     pub audio_output: NanoUsd,
-    /// Output tokens of images.
     pub image_output: NanoUsd,
     /// One search of the web by the provider.
     pub search: NanoUsd,
@@ -85,7 +81,6 @@ impl Price {
         }
     }
 
-    /// Returns the unit in which the price counts.
     pub fn unit(&self) -> Unit {
         match self {
             Self::Text { .. } => Unit::Tokens,

@@ -25,7 +25,6 @@ pub struct RequestCharge {
 /// The maximum usage of a request, known before it is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UsageBound {
-    /// Input tokens.
     pub input_tokens: u64,
     /// The input, if the price counts it in characters or seconds.
     pub input: Option<Quantity>,
@@ -33,7 +32,6 @@ pub struct UsageBound {
     pub has_audio: bool,
     /// Output tokens: the limit that is sent upstream.
     pub output_tokens: u64,
-    /// Requested images.
     pub images: u32,
     /// The provider's searches of the web, or the search units of a ranking.
     pub searches: u64,

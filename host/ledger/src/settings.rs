@@ -57,7 +57,6 @@ impl Default for LedgerSettings {
 }
 
 impl LedgerSettings {
-    /// Returns the settings as a lease.
     pub fn lease(&self) -> LeaseSettings {
         LeaseSettings {
             renew_every: Duration::from_millis(self.renew_ms.get()),

@@ -21,7 +21,6 @@ pub enum Decision {
     Short(BTreeSet<AccountId>),
     /// The batch can be committed.
     Done {
-        /// The outcomes of its operations.
         outcomes: Vec<OperationOutcome>,
         /// The accounts whose blocks at other nodes must be called back.
         called: BTreeSet<AccountId>,

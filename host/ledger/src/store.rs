@@ -80,7 +80,6 @@ pub struct LedgerStore {
 pub struct Orphan {
     /// The hold's account.
     pub account: AccountId,
-    /// The hold to expire.
     pub hold: HoldId,
 }
 
@@ -96,7 +95,6 @@ pub struct PeriodUsage {
 }
 
 impl LedgerStore {
-    /// Makes the ledger's store in this database.
     pub fn new(database: Database) -> Self {
         Self {
             openings: database.shared(),

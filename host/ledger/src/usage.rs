@@ -31,11 +31,8 @@ pub struct TokenCounts {
     pub output: u64,
     /// Reasoning tokens of the output.
     pub reasoning: u64,
-    /// Tokens of audio in the input.
     pub audio_input: u64,
-    /// Tokens of audio in the output.
     pub audio_output: u64,
-    /// Tokens of images in the output.
     pub image_output: u64,
 }
 
@@ -49,7 +46,6 @@ pub enum Unit {
     Characters,
     /// Seconds of a recording.
     Seconds,
-    /// Generated images.
     Images,
     /// Search units of a ranking, of up to 100 documents each.
     SearchUnits,
@@ -58,7 +54,6 @@ pub enum Unit {
 /// An amount of usage, in the unit of its price.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quantity {
-    /// The unit.
     pub unit: Unit,
     /// The number of units; in sums, less than zero after a correction.
     pub count: i64,
@@ -85,7 +80,6 @@ pub struct Billable {
     pub tokens: TokenCounts,
     /// The input, if the price counts it in characters or seconds.
     pub input: Option<Quantity>,
-    /// Generated images.
     pub images: u32,
     /// The provider's searches of the web, or the search units of a ranking.
     pub searches: u64,
@@ -179,7 +173,6 @@ pub struct RequestUsage {
 /// day's sums are negative.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UsageSums {
-    /// Charged requests.
     pub requests: i64,
     /// The credits that accounts paid.
     pub credits: Credits,
@@ -190,7 +183,6 @@ pub struct UsageSums {
 }
 
 impl Unit {
-    /// All units.
     pub const ALL: [Self; 5] = [
         Self::Tokens,
         Self::Characters,
@@ -213,14 +205,12 @@ impl Unit {
         }
     }
 
-    /// Returns the unit with a name.
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.name() == name)
     }
 }
 
 impl Quantity {
-    /// Makes a quantity.
     pub fn new(unit: Unit, count: u64) -> Self {
         Self {
             unit,
@@ -230,7 +220,6 @@ impl Quantity {
 }
 
 impl QuantitySum {
-    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         match (self, other) {
@@ -391,7 +380,6 @@ fn unit_name<S: Serializer>(unit: &Option<Unit>, serializer: S) -> Result<S::Ok,
 }
 
 impl UsageSums {
-    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {

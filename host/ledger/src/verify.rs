@@ -42,7 +42,6 @@ const SWEEP_ALLOWANCE_MS: i64 = 15_000;
 /// Entries per transaction when sums are stored.
 const KEPT: i64 = 5_000;
 
-/// The extent of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// Every entry in the database.
@@ -51,7 +50,6 @@ pub enum Extent {
     New,
 }
 
-/// The findings.
 #[derive(Debug)]
 pub struct Findings {
     /// The violations, at most 100 of each kind.

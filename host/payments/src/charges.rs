@@ -18,7 +18,6 @@ const AT_ONCE: i64 = 50;
 
 const DAY_MS: i64 = 86_400_000;
 
-/// The preferences of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TopUpPreferences {
     pub enabled: bool,
@@ -68,10 +67,8 @@ pub(super) struct ClaimedCharge {
     claimed_until: Millis,
 }
 
-/// The result of a charge.
 #[derive(Debug, Clone, Copy)]
 pub enum ChargeEnd<'a> {
-    /// The charge is paid.
     Succeeded {
         /// The processor's id of the payment.
         payment_id: &'a str,

@@ -49,10 +49,8 @@ pub enum CheckoutError {
     /// The user has no customer at the processor.
     #[error("the user is no customer")]
     NoCustomer,
-    /// The processor.
     #[error(transparent)]
     Processor(#[from] ProcessorError),
-    /// The database.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }

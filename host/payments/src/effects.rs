@@ -114,7 +114,6 @@ pub enum EffectError {
     /// The event names something that the settings do not know.
     #[error("{0}")]
     Unknown(String),
-    /// The database.
     #[error("the database: {0}")]
     Database(#[from] sqlx::Error),
     /// The ledger is late, or refuses the operation.
@@ -132,7 +131,6 @@ pub enum EffectError {
 pub struct UserLease<'a> {
     /// The payments of this gateway.
     pub payments: &'a Payments,
-    /// The user.
     pub account: AccountId,
     /// The end of the turn; another node can take it afterwards.
     pub ends: Instant,
@@ -787,7 +785,6 @@ impl UserLease<'_> {
     }
 }
 
-/// A payment for credits.
 #[derive(Clone, Copy)]
 struct CreditPayment<'a> {
     id: &'a str,

@@ -9,10 +9,8 @@ use weir_storage::database::SqlDialect;
 use crate::events::{EventContent, EventType, PaymentEvent};
 use crate::store::of_user;
 
-/// A stored event and its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredPaymentEvent {
-    /// Its id.
     pub id: String,
     /// The processor's name of the type.
     pub name: String,
@@ -28,17 +26,13 @@ pub struct StoredPaymentEvent {
     pub customer: Option<String>,
     /// The subscription, payment or customer.
     pub subject: Option<String>,
-    /// The state.
     pub state: EventState,
     /// Number of failed attempts.
     pub attempts: i64,
-    /// The time of the next attempt.
     pub next_attempt_at: Option<Millis>,
-    /// The last error.
     pub last_error: Option<String>,
     /// The time at which the event was applied or ignored.
     pub applied_at: Option<Millis>,
-    /// The effect.
     pub outcome: Option<String>,
     /// The time of arrival, or of an operator's last retry. Retries stop a limited time later.
     pub tried_since: Millis,
@@ -53,14 +47,12 @@ pub enum DueEvents {
     Retries,
 }
 
-/// The state of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventState {
     /// The event is not applied yet, or its user or payment is unknown.
     Waiting,
     /// An attempt failed. weir retries the event for 72 hours.
     Failed,
-    /// The event is applied.
     Applied,
     /// The event does not concern weir.
     Ignored,
@@ -77,11 +69,9 @@ pub struct PaymentEventFilter {
     pub before: Option<(Millis, String)>,
 }
 
-/// A failed attempt.
 pub struct FailedAttempt<'a> {
     /// The state until the next attempt.
     pub state: EventState,
-    /// The error.
     pub error: &'a str,
     /// Number of failed attempts, with this one.
     pub attempts: i64,
@@ -98,7 +88,6 @@ impl StoredPaymentEvent {
 }
 
 impl EventState {
-    /// All states.
     pub const ALL: [Self; 4] = [Self::Waiting, Self::Failed, Self::Applied, Self::Ignored];
 
     /// Its name in the API and the database.
@@ -111,7 +100,6 @@ impl EventState {
         }
     }
 
-    /// The state of this name.
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
@@ -181,7 +169,6 @@ pub async fn due<'a>(
     rows.iter().map(read).collect()
 }
 
-/// Finds an event by its id.
 pub async fn find(database: &Database, id: &str) -> sqlx::Result<Option<StoredPaymentEvent>> {
     let row = sqlx::query("SELECT * FROM payment_events WHERE id = $1")
         .bind(id)
@@ -413,7 +400,6 @@ pub async fn take_turn(
     Ok(taken.rows_affected() == 1)
 }
 
-/// Gives a turn back.
 pub async fn give_back_turn(database: &Database, user_id: &str, holder: &str) -> sqlx::Result<()> {
     sqlx::query("DELETE FROM payment_turns WHERE user_id = $1 AND holder = $2")
         .bind(user_id)

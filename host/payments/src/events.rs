@@ -23,14 +23,12 @@ const OBJECT: &str = "data.object";
 /// Declares the types of events: variant, name, effect. The list of all types is always complete.
 macro_rules! event_types {
     ($($variant:ident, $name:literal, $effect:literal;)*) => {
-        /// A type of event that weir reads.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum EventType {
             $(#[doc = concat!("`", $name, "`: ", $effect, ".")] $variant,)*
         }
 
         impl EventType {
-            /// All types.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
             /// The processor's name, for example `invoice.paid`.
@@ -351,9 +349,7 @@ pub struct CreditNote {
 /// A list that the processor cut in an event. The id is that of the object with the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingPart<'a> {
-    /// The lines of an invoice.
     InvoiceLines(&'a str),
-    /// The items of a subscription.
     SubscriptionItems(&'a str),
 }
 
@@ -362,7 +358,6 @@ pub enum MissingPart<'a> {
 pub struct InvalidEvent {
     /// The field's path; empty for the whole body.
     pub field: String,
-    /// The problem.
     pub what: String,
 }
 

@@ -27,7 +27,6 @@ impl KeyedTasks {
         AT_ONCE.saturating_sub(self.keys.len())
     }
 
-    /// The keys of the running tasks.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         self.keys.values().map(String::as_str)
     }

@@ -41,7 +41,6 @@ const LONGEST_PAUSE_MS: i64 = 3_600_000;
 /// Maximum number of attempts, which take about three days.
 const MAX_ATTEMPTS: i64 = 84;
 
-/// A notice to a user.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UserNotice {
     id: String,
@@ -50,18 +49,15 @@ pub struct UserNotice {
     data: Value,
 }
 
-/// The type of a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoticeKind {
     /// The trial of a subscription ends soon.
     TrialEnding,
-    /// A payment has failed.
     PaymentFailed,
     /// weir bought credits because the balance was low.
     AutoTopUpDone,
     /// weir could not buy credits.
     AutoTopUpFailed,
-    /// The balance is low.
     LowBalance,
     /// A budget has reached 80 or 100 % of its limit.
     BudgetAlert,
@@ -185,7 +181,6 @@ struct NoticeSender<'a> {
     client: Client,
 }
 
-/// A stored notice.
 pub struct StoredNotice {
     /// Its id, which is unique.
     pub id: String,

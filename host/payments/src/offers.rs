@@ -19,7 +19,6 @@ pub enum TopUpTier {
     Large,
 }
 
-/// An item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurchaseItem {
     /// A paid plan, by the month.
@@ -28,7 +27,6 @@ pub enum PurchaseItem {
     TopUp(TopUpTier),
 }
 
-/// The price of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ItemPrice {
     /// In US cents.
@@ -38,7 +36,6 @@ pub struct ItemPrice {
 }
 
 impl TopUpTier {
-    /// All tiers.
     pub const ALL: [Self; 3] = [Self::Small, Self::Medium, Self::Large];
 
     /// Its name in the API and the database.
@@ -50,7 +47,6 @@ impl TopUpTier {
         }
     }
 
-    /// The credits of the tier.
     pub const fn credits(self) -> Credits {
         match self {
             Self::Small => Credits::whole(5_000),
@@ -81,7 +77,6 @@ impl FromStr for TopUpTier {
 }
 
 impl PurchaseItem {
-    /// All items.
     pub fn all() -> impl Iterator<Item = Self> {
         let plans = Plan::ALL.into_iter().filter(|plan| *plan != Plan::Free);
         plans
@@ -97,7 +92,6 @@ impl PurchaseItem {
         }
     }
 
-    /// The title for customers.
     pub fn title(self) -> String {
         match self {
             Self::Plan(Plan::Free) => "Free plan".to_owned(),

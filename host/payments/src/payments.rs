@@ -65,11 +65,9 @@ pub struct BuyingPages {
 pub struct PaymentState {
     /// The settings of `[payments]`.
     pub settings: PaymentSettings,
-    /// The payment processor.
     pub processor: Processor,
     /// Customers of the processor and open checkout pages.
     pub store: PaymentStore,
-    /// The header of webhook signatures.
     pub signature_header: HeaderName,
     /// Secrets of webhook signatures: one, or two during a rotation; none without a processor.
     pub webhook_secrets: Vec<Secret>,

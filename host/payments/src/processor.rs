@@ -47,7 +47,6 @@ impl Processor {
         }
     }
 
-    /// The state of a checkout page.
     pub async fn checkout_state(&self, session_id: &str) -> Result<SessionState, ProcessorError> {
         match self {
             Self::Stripe(stripe) => stripe.checkout_state(session_id).await,

@@ -104,7 +104,6 @@ pub struct PaymentSecrets {
     pub secret_key: Option<Secret>,
     /// Secrets of webhook signatures: at least one, unless there is no processor.
     pub webhooks: Vec<Secret>,
-    /// The secret of notices.
     pub notice: Option<Secret>,
 }
 

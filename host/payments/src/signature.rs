@@ -26,7 +26,6 @@ const MAX_HEADER_BYTES: usize = 1_024;
 /// Maximum digits of a time: enough for 30,000 years.
 const MAX_TIME_DIGITS: usize = 12;
 
-/// Bytes of a signature.
 const SIGNATURE_BYTES: usize = 32;
 
 /// A parsed header with a recent time. Its signatures are not checked yet.

@@ -34,7 +34,6 @@ pub(super) fn received(
     }
 }
 
-/// Begins the span of an attempt.
 pub(super) fn begin_attempt(tracer: &Tracer, kept: &StoredPaymentEvent) -> Option<Box<Span>> {
     let event = place(tracer, &kept.id)?;
     let place = event.with_span(tracer.new_span_id(), event.is_sampled);
@@ -45,7 +44,6 @@ pub(super) fn begin_attempt(tracer: &Tracer, kept: &StoredPaymentEvent) -> Optio
     Some(span)
 }
 
-/// Ends the span of an attempt.
 pub(super) fn end_attempt(span: Option<Box<Span>>, state: EventState) {
     if let Some(mut span) = span {
         span.set("weir.payment.state", state.name());

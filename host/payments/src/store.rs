@@ -33,7 +33,6 @@ pub struct OpenCheckout {
 /// A checkout page to request.
 #[derive(Debug, Clone, Copy)]
 pub struct NewCheckout<'a> {
-    /// Its id.
     pub id: &'a str,
     /// The user who pays.
     pub user_id: &'a str,
@@ -155,7 +154,6 @@ impl PaymentStore {
     }
 }
 
-/// The user of a customer.
 pub async fn user_of_customer(database: &Database, customer: &str) -> sqlx::Result<Option<String>> {
     sqlx::query_scalar("SELECT user_id FROM payment_customers WHERE customer_id = $1")
         .bind(customer)

@@ -159,7 +159,6 @@ fn webhook_problems(endpoints: &[Value]) -> Option<String> {
 #[derive(Clone)]
 struct Form(Vec<(String, String)>);
 
-/// The result of one attempt.
 enum StripeAttempt {
     Done(Value),
     Failed(ProcessorError),
@@ -185,7 +184,6 @@ impl Stripe {
         })
     }
 
-    /// Creates a customer and returns its id.
     pub async fn create_customer(
         &self,
         user_id: &str,
@@ -197,7 +195,6 @@ impl Stripe {
         text(&customer, "id")
     }
 
-    /// Creates a checkout page.
     pub async fn create_checkout(
         &self,
         order: &CheckoutOrder<'_>,
@@ -215,7 +212,6 @@ impl Stripe {
         })
     }
 
-    /// The state of a checkout page.
     pub async fn checkout_state(&self, session_id: &str) -> Result<SessionState, ProcessorError> {
         let path = format!("/v1/checkout/sessions/{}", segment(session_id)?);
         session_state(&self.get(&path, Form::new()).await?)
@@ -590,7 +586,6 @@ fn add_line(form: &mut Form, item: PurchaseItem, offer: &ItemPrice) {
     }
 }
 
-/// Reads a response.
 fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> StripeAttempt {
     let json = serde_json::from_slice::<Value>(body);
     if status.is_success() {

@@ -13,9 +13,7 @@ pub struct CheckoutOrder<'a> {
     pub user_id: &'a str,
     /// The processor's customer of the user.
     pub customer_id: &'a str,
-    /// The item.
     pub item: PurchaseItem,
-    /// The price.
     pub offer: &'a ItemPrice,
     /// The end of the page's lifetime.
     pub expires_at: Millis,
@@ -25,12 +23,10 @@ pub struct CheckoutOrder<'a> {
     pub cancel_url: String,
 }
 
-/// A checkout page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckoutSession {
     /// The processor's id.
     pub id: String,
-    /// URL of the page.
     pub url: String,
     /// The end of the page's lifetime.
     pub expires_at: Millis,
@@ -56,24 +52,20 @@ pub struct CardCharge<'a> {
     pub user_id: &'a str,
     /// The processor's customer of the user.
     pub customer_id: &'a str,
-    /// The tier.
     pub tier: TopUpTier,
     /// In US cents.
     pub price_cents: u32,
 }
 
-/// A payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PaymentIntent {
     /// The processor's id.
     pub id: String,
-    /// The status.
     pub status: PaymentStatus,
     /// The processor's code of the last failure, for example `card_declined`.
     pub error: Option<String>,
 }
 
-/// The status of a payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PaymentStatus {
     /// The processor has the money.

@@ -11,11 +11,8 @@ pub type TextFile = (&'static str, &'static str);
 /// All files that the program embeds.
 #[derive(Debug)]
 pub struct Bundle {
-    /// Provider adapters.
     pub adapters: &'static [BundledBytes],
-    /// Tools for agents.
     pub tools: &'static [BundledBytes],
-    /// Filters.
     pub filters: &'static [BundledBytes],
     /// The files of sample plugins, by their paths below `plugins/samples`.
     pub samples: &'static [TextFile],
@@ -39,12 +36,10 @@ pub type BundledBytes = (&'static str, &'static [u8]);
 pub struct BundledComponent {
     /// The slot's name, e.g. `openai`, `http_get` or `redact-pii`.
     pub name: Cow<'static, str>,
-    /// The component's bytes.
     pub bytes: Cow<'static, [u8]>,
 }
 
 impl Bundle {
-    /// All components.
     pub fn plugins(&self) -> Vec<BundledComponent> {
         let all = [self.adapters, self.tools, self.filters];
         all.concat()

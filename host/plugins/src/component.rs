@@ -46,11 +46,8 @@ impl PluginKind {
 /// A component that can serve in its slot. Cheap to clone.
 #[derive(Clone)]
 pub enum Plugin {
-    /// An adapter.
     Adapter(Arc<Component>),
-    /// A tool.
     Tool(Arc<ToolComponent>),
-    /// A filter.
     Filter(Arc<FilterComponent>),
 }
 
@@ -111,7 +108,6 @@ impl Configurations {
 }
 
 impl Plugin {
-    /// The kind of its slot.
     pub fn kind(&self) -> PluginKind {
         match self {
             Self::Adapter(_) => PluginKind::Adapter,
@@ -128,12 +124,10 @@ impl Plugin {
         }
     }
 
-    /// Its slot.
     pub fn slot(&self) -> &Arc<str> {
         &self.code().name
     }
 
-    /// The digest of its bytes.
     pub fn digest(&self) -> Digest {
         self.code().digest
     }
@@ -143,7 +137,6 @@ impl Plugin {
         &self.code().contract
     }
 
-    /// The name in its description.
     pub fn name(&self) -> &str {
         match self {
             Self::Adapter(adapter) => &adapter.description.name,
@@ -152,7 +145,6 @@ impl Plugin {
         }
     }
 
-    /// Its own version.
     pub fn version(&self) -> &str {
         match self {
             Self::Adapter(adapter) => &adapter.description.version,
@@ -170,7 +162,6 @@ impl Plugin {
         }
     }
 
-    /// Its counters.
     pub fn counters(&self) -> &Arc<Counters> {
         match self {
             Self::Adapter(adapter) => adapter.counters(),
@@ -238,7 +229,6 @@ impl Component {
         }
     }
 
-    /// Its counters.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }

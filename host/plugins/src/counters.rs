@@ -32,7 +32,6 @@ pub struct Counters {
     recent: Mutex<RecentEvents>,
 }
 
-/// The end of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExchangeEnd {
     /// Complete, or ended by the departure of its client or the gateway.
@@ -108,7 +107,6 @@ struct LatestTwo {
 /// Sums of counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ExchangeCounts {
-    /// Exchanges.
     pub requests: i64,
     /// Exchanges that ended in an error, including traps.
     pub errors: i64,
@@ -123,7 +121,6 @@ pub struct ExchangeCounts {
 }
 
 impl ExchangeCounts {
-    /// Adds other counts.
     pub(super) fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.errors += other.errors;
@@ -135,7 +132,6 @@ impl ExchangeCounts {
 }
 
 impl Counters {
-    /// Counts an exchange.
     pub fn exchange(&self, ended: ExchangeEnd, took: Duration) {
         let add = |counter: &AtomicI64, number| counter.fetch_add(number, Ordering::Relaxed);
         add(&self.requests, 1);
@@ -144,7 +140,6 @@ impl Counters {
         add(&self.latency_us, took.as_micros() as i64);
     }
 
-    /// Counts a charge.
     pub fn charge(&self, credits: Credits) {
         self.credits.fetch_add(credits.micro(), Ordering::Relaxed);
     }

@@ -42,9 +42,7 @@ pub enum OperationError {
     /// The slot is for components of another kind.
     #[error("world: the slot is for {slot}s, and the component is one for {component}s")]
     OtherKind {
-        /// The kind of the slot.
         slot: &'static str,
-        /// The kind of the component.
         component: &'static str,
     },
     /// There is no such slot.
@@ -67,7 +65,6 @@ pub enum OperationError {
     BelowLeast {
         /// The slot's least version.
         least: Version,
-        /// The version of the component.
         version: String,
     },
     /// The slot's active component differs from the operator's expectation.
@@ -82,7 +79,6 @@ pub enum OperationError {
     /// A live node cannot load the component, or has not confirmed that it can.
     #[error("{0}")]
     NotEverywhere(String),
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }

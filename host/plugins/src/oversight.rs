@@ -19,7 +19,6 @@ use crate::metrics::PluginMetrics;
 /// The supervisor of components. Cheap to clone.
 #[derive(Clone)]
 pub struct Oversight {
-    /// The slots.
     pub plugins: Plugins,
     /// The database in which a quarantine is stored.
     pub database: Database,
@@ -37,9 +36,7 @@ pub struct Oversight {
 
 /// The record of an exchange, or a call of a tool.
 pub struct ExchangeRecord<'a> {
-    /// Its end.
     pub ended: ExchangeEnd,
-    /// Its duration.
     pub took: Duration,
     /// A filter's effects on the request and its response.
     pub effects: Option<FilterEffects>,

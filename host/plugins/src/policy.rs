@@ -35,7 +35,6 @@ pub enum OnQuarantine {
 pub struct BundledVersion<'a> {
     /// The digest of its code.
     pub digest: Digest,
-    /// Its version.
     pub version: &'a str,
 }
 

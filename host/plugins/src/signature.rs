@@ -67,7 +67,6 @@ impl Signature {
         signature
     }
 
-    /// Parses a signature from its JSON.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > SIGNATURE_BYTES {
             return Err(format!(
@@ -163,7 +162,6 @@ impl SigningKey {
         Ok((Self(key), pem))
     }
 
-    /// Parses a key from its PEM.
     pub fn parse(pem: &str) -> Option<Self> {
         let lines = pem.trim().strip_prefix(PEM_BEGIN)?.strip_suffix(PEM_END)?;
         let encoded: String = lines.split_ascii_whitespace().collect();

@@ -25,7 +25,6 @@ pub struct Trust {
 /// The signer and version of a component; `None` if unsigned components are allowed.
 pub(super) type ComponentSigner = Option<ValidSignature>;
 
-/// A valid signature.
 #[derive(Debug, Clone)]
 pub(super) struct ValidSignature {
     pub publisher: String,
@@ -46,7 +45,6 @@ pub enum TrustError {
         "its signature is for other bytes: for the digest {signed}, while the component's is {actual}"
     )]
     OtherDigest {
-        /// The signed digest.
         signed: Digest,
         /// The component's digest.
         actual: Digest,
@@ -56,7 +54,6 @@ pub enum TrustError {
     OtherSlot {
         /// The signed slot.
         signed: String,
-        /// The slot to fill.
         slot: String,
     },
     /// No publisher has the key.
@@ -71,12 +68,7 @@ pub enum TrustError {
     #[error(
         "the publisher {publisher:?} may not fill the slot {slot:?}: see `plugins.publishers.{publisher}.slots`"
     )]
-    NotItsSlot {
-        /// The signer.
-        publisher: String,
-        /// The slot.
-        slot: String,
-    },
+    NotItsSlot { publisher: String, slot: String },
     /// The signature is malformed.
     #[error("its signature cannot be read: {0}")]
     Unreadable(String),
@@ -91,7 +83,6 @@ pub enum TrustError {
 }
 
 impl TrustError {
-    /// The error code of its response.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Unsigned => ErrorCode::PluginUnsigned,

@@ -246,12 +246,10 @@ impl RequestContext {
         self.0.words.id_header()
     }
 
-    /// Returns the status of an error for this client.
     pub fn status_of(&self, error: &ApiError) -> StatusCode {
         self.0.words.status(error)
     }
 
-    /// Returns the body of an error for this client.
     pub fn error_body(&self, error: &ApiError) -> Value {
         self.0.words.body(error, self.shown_id())
     }

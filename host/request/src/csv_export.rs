@@ -93,9 +93,7 @@ pub fn preferring_csv() -> HeaderMap {
 /// Items per read of a complete list.
 const ITEMS_AT_ONCE: u32 = 250;
 
-/// The table of a list.
 pub struct CsvTable {
-    /// The name of the file.
     pub file: &'static str,
     /// The fields of an item in JSON that are columns, separated by commas.
     pub columns: &'static str,
@@ -103,9 +101,7 @@ pub struct CsvTable {
     pub position: &'static str,
 }
 
-/// A page of a list.
 pub trait ListPage: Serialize {
-    /// An item of the list.
     type Item: Serialize + Send;
 
     /// Returns the items, and the position of the next page.
@@ -303,13 +299,11 @@ impl CsvLines {
         lines
     }
 
-    /// Adds a line.
     pub fn add<'a>(&mut self, cells: impl IntoIterator<Item = &'a str>) {
         let written = self.0.write_record(cells.into_iter().map(harmless));
         written.unwrap_or_else(|_| unreachable!("memory takes every line"));
     }
 
-    /// Returns the text.
     pub fn finish(self) -> String {
         let bytes = self.0.into_inner();
         let bytes = bytes.unwrap_or_else(|_| unreachable!("memory takes every line"));

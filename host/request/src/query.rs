@@ -46,7 +46,6 @@ impl ListQuery {
         query
     }
 
-    /// Sets a parameter.
     pub fn set(&mut self, name: &str, value: String) {
         self.0.insert(name.to_owned(), vec![value]);
     }
@@ -56,7 +55,6 @@ impl ListQuery {
         names.iter().any(|name| self.0.contains_key(*name))
     }
 
-    /// Takes a text.
     pub fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         let mut values = self.0.remove(name).unwrap_or_default();
         if values.len() > 1 {

@@ -34,7 +34,6 @@ pub struct JsonBody {
 
 /// The body of a request with a form or JSON content type, within the limits of size and time.
 pub struct FormOrJsonBody {
-    /// The complete body.
     pub bytes: Bytes,
     /// The boundary of a form's parts; none for JSON.
     pub boundary: Option<String>,
@@ -44,7 +43,6 @@ pub struct FormOrJsonBody {
 
 /// The body of a request with a form (`multipart/form-data`), within the limits of size and time.
 pub struct FormBody {
-    /// The complete body.
     pub bytes: Bytes,
     /// The boundary of the form's parts.
     pub boundary: String,
@@ -60,7 +58,6 @@ const FORM_BYTES: usize = 64 << 10;
 
 /// A WebAssembly component as a request's body, within the limits of a component's size and a body's time.
 pub struct ComponentBody {
-    /// The complete component.
     pub bytes: Bytes,
     /// The body's share of the memory for bodies.
     pub room: BodyReservation,
@@ -219,7 +216,6 @@ fn boundary(content_type: Option<&HeaderValue>) -> Option<String> {
     multer::parse_boundary(content_type?.to_str().ok()?).ok()
 }
 
-/// Returns the memory for a request's body.
 fn room_of<'a>(request: &Request, reader: &'a BodyReader) -> BodyMemory<'a> {
     let account = request.extensions().get::<AccountId>();
     reader.admission.body_room(account)

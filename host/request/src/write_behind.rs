@@ -54,7 +54,6 @@ pub struct WriteBehind<T> {
 
 /// A record on its way to the queue.
 pub struct NewRecord<'a> {
-    /// The account.
     pub account: &'a str,
     /// The time of its end.
     pub at: Millis,

@@ -35,12 +35,10 @@ const UNABLE: i32 = 4;
 /// The program of this process, even if its file has been replaced since.
 pub const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// The work of a child.
 #[derive(Debug)]
 pub struct ChildWork<'a> {
     /// The hidden command, and its arguments.
     pub arguments: &'a [&'a str],
-    /// Environment variables.
     pub environment: &'a [(&'a str, &'a str)],
     /// The standard input, in pieces.
     pub input: Vec<Bytes>,
@@ -71,7 +69,6 @@ pub enum ChildError {
 }
 
 impl ChildWork<'_> {
-    /// Runs a child of this program. Returns its result.
     pub async fn run(self, program: &Path) -> Result<Vec<u8>, ChildError> {
         let timeout = self.timeout;
         tokio::time::timeout(timeout, self.run_child(program))

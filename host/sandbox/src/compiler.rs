@@ -101,7 +101,6 @@ impl Compiler {
         &self.program
     }
 
-    /// Compiles a component.
     pub(crate) async fn compile(&self, component: &[u8]) -> Result<Vec<u8>, CompileError> {
         let memory_mib = self.limits.memory_mib.get();
         let seconds = self.limits.timeout_ms.get().div_ceil(1_000);

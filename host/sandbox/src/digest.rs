@@ -18,7 +18,6 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// Its 32 bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

@@ -17,7 +17,6 @@ use crate::guest::Guest;
 pub(crate) trait Signature {
     /// Its name in its interface, e.g. `[static]exchange.begin`.
     const NAME: &'static str;
-    /// Its parameters.
     type Parameters<'a>: ComponentNamedList + Lower + Send + Sync;
     /// Its result, as a tuple of one value; `()` if it has none.
     type Results: ComponentNamedList + Lift + Send + Sync + 'static;

@@ -126,11 +126,8 @@ pub async fn arrived_code(
     Ok(Code { digest, component })
 }
 
-/// An uploaded component.
 pub struct UploadedComponent {
-    /// Its bytes.
     pub bytes: Bytes,
-    /// Their digest.
     pub digest: Digest,
 }
 

@@ -47,7 +47,6 @@ impl MemoryBudget {
         tokio::time::timeout(PATIENCE, waiting).await.is_ok()
     }
 
-    /// Returns bytes to the budget.
     pub(crate) fn give_back(&self, bytes: u64) {
         if bytes > 0 {
             *self.left.lock().unwrap_or_else(PoisonError::into_inner) += bytes;

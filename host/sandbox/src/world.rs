@@ -74,7 +74,6 @@ impl<W: World> Sandbox<W> {
         })
     }
 
-    /// Returns its engine.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -92,12 +91,10 @@ pub(crate) struct Prepared<W: World> {
     exports: W::Exports,
 }
 
-/// The code of a component.
 #[derive(Debug)]
 pub struct LoadedCode {
     /// The name that the component was loaded under, e.g. its slot.
     pub name: Arc<str>,
-    /// The digest of its bytes.
     pub digest: Digest,
     /// The version of the contract that it was built for, e.g. `0.2.0`.
     pub contract: String,

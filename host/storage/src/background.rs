@@ -32,9 +32,7 @@ pub struct Background(Arc<Mutex<Vec<Arc<WorkState>>>>);
 /// The state of background work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkStatus {
-    /// Its name.
     pub name: &'static str,
-    /// Its interval.
     pub every: Duration,
     /// Its last success, by the system's clock; `None` before the first.
     pub last_success: Option<Millis>,

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 /// The source of time. Cheap to clone.
 #[derive(Debug, Clone)]
 pub enum Clock {
-    /// The system's clock.
     System,
     /// The system's clock with an offset in milliseconds, as a machine with a wrong clock has: for tests.
     Off(i64),
@@ -65,7 +64,6 @@ impl ManualClock {
         clock
     }
 
-    /// Sets the clock to another moment.
     pub fn set(&self, moment: Millis) {
         let millis = moment.0 - self.jumped_ms();
         let millis = u64::try_from(millis).expect("a moment after 1970");

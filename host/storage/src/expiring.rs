@@ -53,7 +53,6 @@ struct Write {
 /// A value that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionedValue {
-    /// The value.
     pub value: Vec<u8>,
     /// The version of the value in its place.
     pub version: ValueVersion,

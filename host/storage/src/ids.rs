@@ -34,12 +34,10 @@ pub fn start_id() -> String {
     prefixed("")
 }
 
-/// An id for one user.
 pub fn user_id() -> String {
     prefixed("usr_")
 }
 
-/// An id for one organisation.
 pub fn organisation_id() -> String {
     prefixed("org_")
 }
@@ -54,7 +52,6 @@ pub fn is_organisation(account_id: &str) -> bool {
     account_id.starts_with("org_")
 }
 
-/// An id for one service account.
 pub fn service_account_id() -> String {
     prefixed("svc_")
 }
@@ -64,12 +61,10 @@ pub fn is_service_account(user_id: &str) -> bool {
     user_id.starts_with("svc_")
 }
 
-/// An id for one project.
 pub fn project_id() -> String {
     prefixed("prj_")
 }
 
-/// An id for one invitation.
 pub fn invitation_id() -> String {
     prefixed("inv_")
 }
@@ -101,7 +96,6 @@ pub fn voucher_id() -> String {
     prefixed("vou_")
 }
 
-/// An id for one action of an operator.
 pub fn operator_action_id() -> String {
     prefixed("op_")
 }

@@ -42,7 +42,6 @@ impl Purpose {
     pub const TASK: Self = Self("task");
     /// The credential of the tools of a task's agents.
     pub const TASK_CREDENTIAL: Self = Self("task credential");
-    /// A recorded exchange.
     pub const RECORDING: Self = Self("recorded exchange");
     /// The prompt and the response of a request.
     pub const CONTENT_LOG: Self = Self("content log");

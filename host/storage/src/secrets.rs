@@ -124,7 +124,6 @@ impl fmt::Debug for SecretKey {
 pub struct Secret(String);
 
 impl Secret {
-    /// Wraps a text.
     pub fn new(text: String) -> Self {
         Self(text)
     }
@@ -255,12 +254,10 @@ impl TryFrom<SourceTable> for SecretUrl {
 }
 
 impl SecretUrl {
-    /// Wraps a URL.
     pub fn new(url: impl Into<String>) -> Self {
         Self(url.into())
     }
 
-    /// The URL itself.
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -55,7 +55,6 @@ struct DropLabels {
     why: &'static str,
 }
 
-/// The queue of spans.
 pub struct SpanQueue {
     items: mpsc::Sender<SpanQueueItem>,
     figures: ExportFigures,
@@ -151,7 +150,6 @@ impl PendingExporter {
 }
 
 impl ExportFigures {
-    /// Registers the counters.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "trace_spans_exported",

@@ -85,7 +85,6 @@ struct LineState {
 }
 
 impl LineLimit {
-    /// A limit in lines per second.
     pub const fn new(per_second: u32) -> Self {
         let state = LineState {
             second: None,

@@ -64,7 +64,6 @@ struct LineOutput<W> {
     is_torn: bool,
 }
 
-/// The log's output.
 pub(super) struct LogOutput;
 
 /// Hands a line to the thread.
@@ -75,7 +74,6 @@ pub(super) struct LineWriter {
 /// Waits for the last lines when it is dropped, for a bounded time.
 pub struct LogGuard(());
 
-/// Starts the thread.
 pub(super) fn start() -> io::Result<LogGuard> {
     let thread = thread::Builder::new().name("weir-log".to_owned());
     thread.spawn(|| LINES.run(io::stderr()))?;

@@ -23,7 +23,6 @@ const MAX_STATE_BYTES: usize = 512;
 /// A place in a trace.
 #[derive(Debug, Clone)]
 pub struct TraceContext {
-    /// The trace.
     pub trace_id: TraceId,
     /// The parent of further spans.
     pub span_id: SpanId,

@@ -24,7 +24,6 @@ tokio::task_local! {
 pub struct RequestIds {
     /// weir's id of the request.
     pub request_id: Arc<str>,
-    /// The request's trace.
     pub trace_id: Option<TraceId>,
 }
 
@@ -34,7 +33,6 @@ impl RequestIds {
         CURRENT.scope(self, work)
     }
 
-    /// Returns the current request's.
     pub fn current() -> Option<Self> {
         CURRENT.try_with(Clone::clone).ok()
     }

@@ -37,9 +37,7 @@ pub struct Span {
     is_over: bool,
 }
 
-/// A request with its trace.
 pub struct TracedRequest {
-    /// The context for the request's own requests.
     pub context: TraceContext,
     /// `None` if the request is not recorded.
     pub span: Option<Box<Span>>,
@@ -103,7 +101,6 @@ impl Tracer {
         Some(TraceContext::new(trace_id, span_id, is_sampled))
     }
 
-    /// Returns an unused span id.
     pub fn new_span_id(&self) -> SpanId {
         RandomIdGenerator::default().new_span_id()
     }
@@ -172,12 +169,10 @@ impl SpanDestination {
 }
 
 impl Span {
-    /// Returns its place in the trace.
     pub fn context(&self) -> &TraceContext {
         &self.context
     }
 
-    /// Begins a child span.
     pub fn child(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind) -> Box<Self> {
         let id = RandomIdGenerator::default().new_span_id();
         let context = self.context.with_span(id, true);
@@ -185,7 +180,6 @@ impl Span {
             .begin(name.into(), kind, context, Some(&self.context))
     }
 
-    /// Sets an attribute.
     pub fn set(&mut self, key: &'static str, value: impl Into<Value>) {
         if let Some(data) = &mut self.data {
             data.attributes.push(KeyValue::new(key, value));

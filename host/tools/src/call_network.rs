@@ -31,7 +31,6 @@ use super::settings::Targets;
 /// The maximum bytes of a URL in a record.
 const MAX_URL_BYTES: usize = 2 << 10;
 
-/// The scope of one call.
 pub(super) struct CallScope {
     pub(super) rules: ToolRules,
     pub(super) integrations: Vec<Integration>,
@@ -56,7 +55,6 @@ impl CallScope {
 pub(super) struct RequestTrail {
     /// The last URL, in the form for records.
     pub(super) url: String,
-    /// The status of its response.
     pub(super) status: Option<u16>,
     /// The first refusal.
     pub(super) blocked: Option<String>,
@@ -64,7 +62,6 @@ pub(super) struct RequestTrail {
     pub(super) answer_bytes: usize,
     /// Whether a request is running.
     pub(super) is_waiting: bool,
-    /// The number of requests.
     requests: u32,
     /// The redactor of the call's credentials.
     pub(super) redactor: Arc<SecretRedactor>,
@@ -98,7 +95,6 @@ impl SharedRequestTrail {
     }
 }
 
-/// The network access of one call.
 pub(super) struct CallNetwork {
     guard: Guard,
     scope: CallScope,

@@ -74,13 +74,11 @@ struct ToolsState {
     page: Option<ServedPage>,
 }
 
-/// The parts of the tools.
 pub struct ToolsParts {
     /// The active components, and their supervision.
     pub oversight: Oversight,
     /// The tools of other servers.
     pub remotes: RemoteTools,
-    /// The egress guard.
     pub guard: Guard,
     /// The operator's rules.
     pub rules: Rules,
@@ -111,7 +109,6 @@ pub struct Description {
     pub digest: Digest,
 }
 
-/// A tool call.
 #[derive(Debug, Clone)]
 pub struct ToolInvocation {
     /// The tool's name.
@@ -130,7 +127,6 @@ pub struct ToolInvocation {
     pub credentials: Vec<Credential>,
     /// Equal for all attempts at this call: visible ASCII, without a dot. Receivers use it to identify repeats.
     pub idempotency_key: String,
-    /// The deadline.
     pub deadline: tokio::time::Instant,
 }
 
@@ -141,7 +137,6 @@ pub struct ToolOutcome {
     pub content: String,
     /// Whether the text is an error.
     pub failed: bool,
-    /// The record of the call.
     pub record: CallRecord,
 }
 

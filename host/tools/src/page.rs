@@ -17,7 +17,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
 
-/// The text of the page.
 const TEXT: &str = include_str!("page.txt");
 
 /// The timeout of a request's headers.
@@ -44,12 +43,10 @@ impl ServedPage {
         })
     }
 
-    /// The page's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The page's URL.
     pub fn url(&self) -> String {
         format!("http://{}/trends", self.address)
     }

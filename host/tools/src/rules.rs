@@ -23,7 +23,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum bytes of a body.
 const MAX_BYTES: usize = 1 << 20;
 
-/// All rules of the operator.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     tools: BTreeMap<String, ToolRules>,
@@ -153,7 +152,6 @@ impl Rules {
         }
     }
 
-    /// Returns the rules of a slot's tool.
     pub(super) fn tool(&self, slot: &str) -> Option<&ToolRules> {
         self.tools.get(slot)
     }
@@ -179,7 +177,6 @@ impl Rules {
         served.map(|own| own.id.as_str())
     }
 
-    /// The worst effect of any integration.
     pub(super) fn worst_integration(&self) -> Effect {
         let effects = self.integrations.values().map(|own| own.effect);
         effects.max().unwrap_or(Effect::Read)
@@ -317,7 +314,6 @@ fn read_integration(id: &str, settings: &IntegrationSettings) -> Result<Integrat
     })
 }
 
-/// Reads a credential and its binding.
 pub fn read_credential(
     name: &str,
     settings: &CredentialSettings,

@@ -112,7 +112,6 @@ fn agreement(bytes: &[u8], secret: &str) -> Agreement {
     Agreement::Whole(bytes.len() - rest.len())
 }
 
-/// Returns the bytes after a character.
 fn after(bytes: &[u8], character: char) -> Option<&[u8]> {
     if let Some(rest) = after_json_escape(bytes, character) {
         return Some(rest);

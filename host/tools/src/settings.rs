@@ -9,7 +9,6 @@ use weir_egress::{Exemption, HostPattern};
 use weir_ledger::Plan;
 use weir_storage::secrets::SecretSource;
 
-/// The settings of all tools.
 #[derive(Clone, Copy)]
 pub struct ToolsSettings<'a> {
     /// By slot name.

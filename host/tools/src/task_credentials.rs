@@ -32,15 +32,12 @@ pub struct TaskCredentials {
     keys: KeyRing,
 }
 
-/// A new credential.
 pub struct NewCredential<'a> {
     /// The task's owner.
     pub user_id: &'a str,
-    /// The task.
     pub task_id: &'a str,
     /// The name for tools.
     pub name: &'a str,
-    /// The secret.
     pub secret: &'a Secret,
     /// The allowed targets.
     pub binding: &'a CredentialBinding,

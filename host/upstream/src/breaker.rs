@@ -112,7 +112,6 @@ pub enum UpstreamState {
     Open(Duration),
 }
 
-/// The status of a breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BreakerStatus {
     /// The upstream works, as far as is known.
@@ -128,10 +127,8 @@ pub enum BreakerStatus {
     Open,
 }
 
-/// The reading of a breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BreakerReading {
-    /// The status.
     pub status: BreakerStatus,
     /// The time until the status ends by itself, if it does.
     pub left: Option<Duration>,
@@ -170,7 +167,6 @@ struct Breaker {
     /// The account of the row's first failure, and whether other accounts have failed as well.
     account: Option<AccountId>,
     of_several: bool,
-    /// The failures of each account.
     accounts: HashMap<AccountId, FailureRow>,
     rests_until: Option<Instant>,
     refused: Option<RefusedCredential>,
@@ -501,7 +497,6 @@ impl Breakers {
         }))
     }
 
-    /// Registers its metrics.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "upstream_breaker_open",
@@ -567,7 +562,6 @@ impl Breakers {
         }
     }
 
-    /// Returns the state of an upstream for an account.
     pub fn standing(&self, key: &str, account: &AccountId) -> UpstreamState {
         let now = Instant::now();
         self.lock().get(key).map_or(UpstreamState::Well, |breaker| {
@@ -672,7 +666,6 @@ impl Breakers {
 }
 
 impl Permit {
-    /// Notes the finding of an attempt.
     pub fn note(&mut self, health: AttemptHealth) {
         let probe = std::mem::take(&mut self.probe);
         let change = {

@@ -36,7 +36,6 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// not cause a renewal for each request.
 const LEAST_REFUSED_AGE: Duration = Duration::from_secs(30);
 
-/// The credential of a provider.
 #[derive(Debug)]
 pub enum Credential {
     /// A secret of the configuration.
@@ -52,7 +51,6 @@ pub enum Credential {
 pub enum Authorization<'a> {
     /// A secret of the configuration.
     Fixed(&'a Secret),
-    /// A token.
     Token(Arc<Minted>),
     /// Keys that sign the request.
     Aws(Arc<Minted>, &'a AwsScope),

@@ -44,7 +44,6 @@ pub enum FilterFault {
     /// The filter asks its service more than once.
     #[error("it asks its service more than once for a request")]
     AskedTwice,
-    /// The filter's request to its service is too large.
     #[error("its request to its service has more than {0} bytes")]
     ServiceRequestTooLarge(usize),
     /// The filter's service failed.

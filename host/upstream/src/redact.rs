@@ -62,7 +62,6 @@ impl Redactor {
     }
 }
 
-/// The redactor of one spelling.
 struct SpellingRedactor {
     spelling: Finder<'static>,
     /// The end of the bytes so far, if the secret could begin there.
@@ -251,7 +250,6 @@ impl Scan {
     }
 }
 
-/// Returns the end of the bytes of a kind.
 fn end_of(bytes: &[u8], from: usize, is_of_kind: fn(u8) -> bool) -> usize {
     let rest = bytes[from..].iter();
     from + rest.take_while(|byte| is_of_kind(**byte)).count()

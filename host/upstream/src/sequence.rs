@@ -35,7 +35,6 @@ pub struct Sequence {
     begun: bool,
     /// The number of blocks so far, and thereby the next index.
     blocks: u32,
-    /// The open blocks.
     open: Vec<(u32, BlockKind)>,
     finish: Option<FinishReason>,
     is_cut: bool,

@@ -56,10 +56,8 @@ const AUDIO_TOKENS_PER_SECOND: u64 = 40;
 /// The name of a count in reported usage: input tokens of audio.
 const AUDIO_INPUT: &str = "audio-input-tokens";
 
-/// Output tokens of audio.
 const AUDIO_OUTPUT: &str = "audio-output-tokens";
 
-/// Output tokens of images.
 const IMAGE_OUTPUT: &str = "image-output-tokens";
 
 /// The provider's searches of the web.
@@ -80,7 +78,6 @@ pub struct RequestSize {
     pub messages: u64,
     /// Tool definitions.
     pub tools: u64,
-    /// Images.
     pub images: u64,
     /// Their tokens together.
     pub image_tokens: u64,
@@ -121,7 +118,6 @@ pub struct ModelLimits {
     pub output_limit: u64,
 }
 
-/// Checked usage and its origin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CheckedUsage {
     /// The usage for display and billing; the meter counts images.
@@ -456,7 +452,6 @@ impl<'a> Attached<'a> {
         }
     }
 
-    /// Returns the attachment of a source.
     fn find(&self, source: &Source) -> Option<&'a Attachment> {
         match source {
             Source::Attachment(index) => self.attachments.get(usize::try_from(*index).ok()?),

@@ -37,7 +37,6 @@ pub struct RequestContent {
 
 /// A user, or a key, that asks for a content.
 pub struct ContentViewer<'a> {
-    /// The user.
     pub user_id: &'a str,
     /// The account for which the user acts.
     pub account_id: &'a str,

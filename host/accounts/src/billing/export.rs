@@ -36,7 +36,6 @@ const DAY_MS: i64 = 86_400_000;
 
 /// The scope of an export.
 pub struct Export {
-    /// The database.
     pub database: Database,
     /// The account; all accounts if `None`, with the operator's costs.
     pub account: Option<AccountId>,

@@ -106,7 +106,6 @@ pub(super) struct UsageLabelFields {
     date: Option<String>,
 }
 
-/// The label of a part.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(untagged)]
 pub enum UsageLabel {
@@ -265,9 +264,7 @@ enum TablePart {
 
 /// The account and the time of a request for usage.
 pub struct UsageQuery<'a> {
-    /// The database.
     pub database: &'a Database,
-    /// The account.
     pub account: AccountId,
     /// The current time; the default end of a report.
     pub now: Millis,

@@ -36,7 +36,6 @@ pub struct BillingParts {
     pub database: Database,
     /// The cache: summaries of accounts.
     pub cache: Cache,
-    /// The ledger.
     pub ledger: Ledger,
     /// CSV exports in progress.
     pub exports: Exports,

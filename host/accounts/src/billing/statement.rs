@@ -143,7 +143,6 @@ pub struct StatementReader {
 }
 
 impl StatementReader {
-    /// Makes a reader of the complete statement.
     pub fn new(store: LedgerStore, account: AccountId) -> Self {
         Self {
             store,
@@ -167,7 +166,6 @@ impl StatementReader {
     }
 }
 
-/// Returns a complete statement, as it is read.
 async fn whole(place: ExportPlace, reader: StatementReader) -> Result<Response, ApiError> {
     let lines = stream::try_unfold(Some(reader), async |reader| {
         let Some(mut reader) = reader else {

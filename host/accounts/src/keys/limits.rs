@@ -16,10 +16,8 @@ use crate::billing::budgets::{self, RequestedBudgets};
 /// The maximum number of models in a key's list.
 const MOST_MODELS: usize = 100;
 
-/// The limits of a key.
 #[derive(Debug)]
 pub struct KeyLimits {
-    /// The key's budgets.
     pub budgets: Vec<Budget>,
     /// The models that it may use; all if empty.
     pub models: Vec<String>,
@@ -44,13 +42,11 @@ impl Default for KeyLimits {
 }
 
 impl KeyLimits {
-    /// Returns the limits with a scope.
     #[must_use]
     pub fn with_scope(self, scope: Option<KeyScope>) -> Self {
         Self { scope, ..self }
     }
 
-    /// Returns the scope of a key in an account.
     pub fn scope_in(&self, account: &str) -> KeyScope {
         let default = KeyScope::of_new_key(ids::is_organisation(account));
         self.scope.unwrap_or(default)

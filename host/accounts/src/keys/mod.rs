@@ -32,7 +32,6 @@ pub struct KeyParts {
     pub catalog: Arc<LiveCatalog>,
     /// The log of prompts and responses, if the configuration allows one.
     pub content_log: Option<Arc<ContentLog>>,
-    /// The peppers of keys.
     pub key_peppers: Peppers,
 }
 

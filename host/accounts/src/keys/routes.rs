@@ -199,10 +199,8 @@ pub async fn create_api_key(
     Ok((StatusCode::CREATED, Json(created)))
 }
 
-/// The place of a new key in an organisation.
 #[derive(Debug, Default)]
 pub struct KeyPlace {
-    /// The project.
     pub project_id: Option<String>,
     /// The service account that uses the key; `None` for the caller.
     pub service_account_id: Option<String>,

@@ -110,7 +110,6 @@ pub async fn list(
     })
 }
 
-/// Returns the kind of a part.
 pub(super) const fn kind_of(part: &BudgetPart) -> PartKind {
     match part {
         BudgetPart::Organisation(_) => PartKind::Organisation,

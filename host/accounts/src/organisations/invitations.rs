@@ -27,7 +27,6 @@ use super::{MemberCaller, OrganisationParts, failed, too_many};
 pub const DAYS: i64 = 7;
 const MAX_DAYS: i64 = 30;
 
-/// The prefix of a code.
 const PREFIX: &str = "winv_";
 
 /// The page that accepts a code. The code is its fragment.

@@ -54,11 +54,8 @@ pub struct OrganisationParts {
 /// A member who manages the organisation in the path of a request. The extractor enforces the permission of the endpoint.
 #[derive(Debug, Clone)]
 pub struct MemberCaller {
-    /// The organisation's id.
     pub organisation_id: String,
-    /// The member's user id.
     pub user_id: String,
-    /// The member's role.
     pub role: Role,
 }
 

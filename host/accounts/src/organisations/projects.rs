@@ -56,7 +56,6 @@ pub async fn create_project(
     Ok((StatusCode::CREATED, Json(json!(project))))
 }
 
-/// Creates a project.
 pub async fn create(
     parts: &OrganisationParts,
     caller: &MemberCaller,

@@ -103,7 +103,6 @@ pub struct ProjectItem {
     pub created_at: String,
 }
 
-/// The result of a change of members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MemberChange {
     Done,
@@ -118,8 +117,10 @@ pub(super) enum MemberChange {
 /// The result of the acceptance of an invitation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Acceptance {
-    /// The user joined the organisation.
-    Joined { organisation_id: String, role: Role },
+    Joined {
+        organisation_id: String,
+        role: Role,
+    },
     /// The code is unknown, used, revoked or expired.
     Invalid,
     /// The invitation is for another e-mail address.
@@ -130,7 +131,6 @@ pub(super) enum Acceptance {
     Full,
 }
 
-/// A new invitation.
 pub(super) struct NewInvitation<'a> {
     pub(super) organisation_id: &'a str,
     pub(super) email: &'a str,
@@ -232,7 +232,6 @@ fn read_organisation(row: &AnyRow) -> sqlx::Result<OrganisationItem> {
     })
 }
 
-/// Renames an organisation.
 pub(super) async fn rename(database: &Database, id: &str, name: &str) -> sqlx::Result<()> {
     sqlx::query("UPDATE users SET name = $1 WHERE id = $2")
         .bind(name)
@@ -632,7 +631,6 @@ pub(super) async fn create_project(
     }))
 }
 
-/// Returns the active keys of a project.
 pub(super) async fn keys_of_project(
     database: &Database,
     project_id: &str,

@@ -103,7 +103,6 @@ impl ListPage for PaymentEventList {
     }
 }
 
-/// Returns the page of a query.
 pub async fn list(core: &Core, mut query: ListQuery) -> Result<PaymentEventList, ApiError> {
     let limit = query.limit()?;
     let state = query.text("state")?.map(|name| {

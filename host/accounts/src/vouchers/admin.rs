@@ -224,7 +224,6 @@ impl ListPage for VoucherList {
     }
 }
 
-/// Returns the page of a query.
 pub async fn list(core: &Core, mut query: ListQuery) -> Result<VoucherList, ApiError> {
     let limit = query.limit()?;
     let before = query.text("before")?;

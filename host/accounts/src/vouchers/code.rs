@@ -20,7 +20,6 @@ const GROUP: usize = 5;
 pub struct VoucherCode([u8; CHARACTERS]);
 
 impl VoucherCode {
-    /// Makes a new code.
     pub fn generate() -> Self {
         let mut bits = u128::from_be_bytes(random_bytes());
         Self(std::array::from_fn(|_| {

@@ -56,9 +56,7 @@ const SWEEP_MOST: i64 = 100;
 pub struct VoucherParts {
     /// The stores, the clock and the audit.
     pub core: Core,
-    /// The ledger.
     pub ledger: Ledger,
-    /// The peppers of codes.
     pub key_peppers: Peppers,
 }
 
@@ -70,7 +68,6 @@ impl Deref for VoucherParts {
     }
 }
 
-/// A new voucher.
 pub struct NewVoucher {
     /// The operators' name of the voucher.
     pub name: String,

@@ -6,7 +6,6 @@ use weir_ledger::Credits;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
-/// A voucher.
 #[derive(Debug, Clone)]
 pub struct Voucher {
     /// The voucher's public id.
@@ -29,20 +28,15 @@ pub struct Voucher {
     pub revoked_at: Option<Millis>,
 }
 
-/// A redemption, as its row has it.
 #[derive(Debug, Clone)]
 pub struct Redemption {
     /// The account that has the credits.
     pub user_id: String,
-    /// The voucher.
     pub voucher_id: String,
-    /// The redemption's credits.
     pub credits: Credits,
-    /// The time of the redemption.
     pub redeemed_at: Millis,
 }
 
-/// The result of a claim.
 #[derive(Debug)]
 pub enum VoucherClaim {
     /// The account has a use of the voucher: now, or from an earlier claim.
@@ -101,7 +95,6 @@ pub async fn find_by_hash(
     row.as_ref().map(read).transpose()
 }
 
-/// Returns the voucher with an id.
 pub async fn find(database: &Database, id: &str) -> sqlx::Result<Option<Voucher>> {
     let row = sqlx::query("SELECT * FROM vouchers WHERE id = $1")
         .bind(id)

@@ -27,7 +27,6 @@ const SWEPT_DAYS: i64 = 30;
 
 /// A request to erase a user.
 pub(super) struct ErasureRequest<'a> {
-    /// The user.
     pub(super) user_id: &'a str,
     /// Whether bought credits may be lost.
     pub(super) forfeits_credits: bool,

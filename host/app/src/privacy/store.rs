@@ -340,7 +340,6 @@ pub(super) async fn usage_totals(database: &Database, user_id: &str) -> sqlx::Re
     }))
 }
 
-/// A person.
 pub(super) struct Person {
     /// The time of the erasure.
     pub(super) erased_at: Option<Millis>,

@@ -206,7 +206,6 @@ impl ComponentInterface {
         Ok(outside)
     }
 
-    /// Returns the world of the component.
     fn world(&self) -> Option<String> {
         let mut exports = self.exports.iter();
         exports.find_map(|export| {

@@ -41,7 +41,6 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// The most redirects of one request.
 const MAX_REDIRECTS: usize = 5;
 
-/// A client of one repository.
 pub(crate) struct RegistryClient<'a> {
     http: Client,
     base: Url,
@@ -111,7 +110,6 @@ impl<'a> RegistryClient<'a> {
         Ok((Digest::of(&bytes), bytes))
     }
 
-    /// Puts a manifest under a tag.
     pub(crate) async fn put_manifest(&mut self, tag: &str, manifest: Bytes) -> anyhow::Result<()> {
         let mut request = RegistryRequest::new(Method::PUT, self.url(&["manifests", tag])?);
         request.body = Some((MANIFEST, manifest));

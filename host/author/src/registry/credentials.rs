@@ -71,7 +71,6 @@ struct HelperOutput {
     secret: String,
 }
 
-/// Finds the credentials for a registry.
 pub(crate) async fn find(registry: &str) -> anyhow::Result<LoginLookup> {
     let Some(path) = config_path() else {
         return Ok(LoginLookup {

@@ -32,10 +32,8 @@ pub use self::reference::ArtifactReference;
 use crate::notes::note;
 use crate::transfer::{TransferWords, with_progress};
 
-/// A component from a registry.
 #[derive(Debug)]
 pub struct PulledComponent {
-    /// The component.
     pub component: Vec<u8>,
     /// The publisher's signature, if the artifact has one.
     pub signature: Option<Signature>,

@@ -17,7 +17,6 @@ use crate::input::read_component;
 use crate::signing;
 use crate::transfer::{TransferWords, with_progress};
 
-/// A component to push.
 #[derive(Debug)]
 pub struct PushRequest<'a> {
     /// The component's file.
@@ -34,10 +33,8 @@ pub struct PushRequest<'a> {
     pub plain_http: bool,
 }
 
-/// A component in a registry.
 #[derive(Debug)]
 pub struct PushedComponent {
-    /// The reference with the digest.
     pub reference: ArtifactReference,
     /// The signature that the artifact carries.
     pub signature: Option<Signature>,

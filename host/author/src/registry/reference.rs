@@ -7,7 +7,6 @@ use semver::Version;
 use url::{Host, Url};
 use weir_sandbox::Digest;
 
-/// The scheme of references.
 const SCHEME: &str = "oci://";
 
 /// Bytes of the longest name and tag, by the distribution specification.
@@ -20,12 +19,10 @@ const FORM: &str = "a reference is oci://REGISTRY/NAME:TAG, or oci://REGISTRY/NA
 /// Docker Hub, and the host of its API.
 const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
-/// An artifact in a registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArtifactReference {
     /// The registry: its host, and its port if that is not the scheme's.
     pub(crate) registry: String,
-    /// The repository.
     pub(crate) name: String,
     /// The tag. A registry can move it to another artifact.
     pub(crate) tag: Option<String>,
@@ -119,7 +116,6 @@ impl ArtifactReference {
         Ok(())
     }
 
-    /// Returns the reference with a digest.
     pub(crate) fn pinned(&self, digest: Digest) -> Self {
         Self {
             digest: Some(digest),

@@ -84,7 +84,6 @@ impl Layer {
         table(&self.0, "models")
     }
 
-    /// Returns the providers that the layer disables.
     pub fn disabled_providers(&self) -> impl Iterator<Item = &String> {
         let providers = table(&self.0, "providers");
         providers.filter_map(|(name, provider)| (provider["enabled"] == false).then_some(name))

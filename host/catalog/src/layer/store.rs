@@ -5,7 +5,6 @@ use sqlx::any::AnyRow;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
-/// A version of the layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredLayer {
     /// The version's number, from 1.
@@ -14,7 +13,6 @@ pub struct StoredLayer {
     pub contents: String,
     /// The time of the change.
     pub created_at: Millis,
-    /// The administrator.
     pub created_by: String,
     /// The change in one line.
     pub summary: String,
@@ -35,13 +33,11 @@ pub async fn mark(database: &Database) -> sqlx::Result<LayerMark> {
     row.map(mark).transpose()
 }
 
-/// Returns the newest version.
 pub async fn newest(database: &Database) -> sqlx::Result<Option<StoredLayer>> {
     let newest = list(database, None, 1).await?;
     Ok(newest.into_iter().next())
 }
 
-/// Returns a version.
 pub async fn find(database: &Database, version: i64) -> sqlx::Result<Option<StoredLayer>> {
     let row = sqlx::query("SELECT * FROM catalog_layers WHERE version = $1")
         .bind(version)

@@ -53,7 +53,6 @@ pub(super) struct Asset {
     text: &'static str,
 }
 
-/// Returns all files.
 pub(super) fn all() -> &'static Assets {
     &ASSETS
 }

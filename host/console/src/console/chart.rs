@@ -29,7 +29,6 @@ pub(super) struct ChartBar {
     pub(super) title: String,
 }
 
-/// A value of a chart.
 pub(super) struct Point {
     pub(super) name: String,
     pub(super) credits: Credits,

@@ -78,7 +78,6 @@ struct Media {
     kind: String,
     shape: Shape,
     example: Option<String>,
-    /// The fields of a form.
     fields: Vec<FormField>,
 }
 
@@ -302,7 +301,6 @@ impl DocsResponse {
     }
 }
 
-/// Returns the example of a body.
 fn example(media: &Value) -> Option<String> {
     let example = match &media["example"] {
         Value::Null => entries(&media["examples"])

@@ -33,7 +33,6 @@ pub(super) struct AdminForm {
     pub(super) fields: FormFields,
 }
 
-/// A form's fields.
 #[derive(Default)]
 pub(super) struct FormFields(BTreeMap<String, Vec<String>>);
 
@@ -80,7 +79,6 @@ impl FromRequest<App> for AdminForm {
 }
 
 impl FormFields {
-    /// Reads a form's fields.
     pub(super) async fn read(request: Request, app: &App) -> Result<Self, ApiError> {
         let UrlEncodedBody(bytes) = UrlEncodedBody::from_request(request, app).await?;
         let mut fields = BTreeMap::<_, Vec<_>>::new();
@@ -135,7 +133,6 @@ impl FormFields {
         self.has(name)
     }
 
-    /// Returns all chosen values of a field.
     pub(super) fn all(&self, name: &str) -> Vec<String> {
         let values = self.0.get(name).into_iter().flatten();
         let values = values.map(|value| value.trim().to_owned());

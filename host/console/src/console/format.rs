@@ -148,7 +148,6 @@ pub(super) fn code_parts(text: &str) -> Vec<(bool, &str)> {
     parts.map(|(index, part)| (index % 2 == 1, part)).collect()
 }
 
-/// Returns a text as a segment of a path.
 pub(super) fn segment(text: &str) -> String {
     let kept = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let mut segment = String::new();

@@ -159,7 +159,6 @@ pub(super) struct Flash {
     pub(super) text: String,
 }
 
-/// A link of the navigation.
 pub(super) struct NavigationLink {
     pub(super) path: &'static str,
     pub(super) label: &'static str,

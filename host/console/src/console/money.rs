@@ -48,7 +48,6 @@ struct MoneyPage {
     now: Millis,
 }
 
-/// A product.
 struct ConsoleProduct {
     name: &'static str,
     title: String,
@@ -56,7 +55,6 @@ struct ConsoleProduct {
     credits: Credits,
 }
 
-/// A notice for a user.
 struct ConsoleNotice {
     text: String,
     is_good: bool,

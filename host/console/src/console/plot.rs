@@ -4,12 +4,10 @@
 use serde_json::json;
 use weir_storage::clock::Millis;
 
-/// A chart.
 pub(super) struct Plot {
     /// The id of the chart's elements.
     pub(super) id: &'static str,
     pub(super) title: &'static str,
-    /// The unit of the values.
     pub(super) unit: &'static str,
     /// The data for the script.
     pub(super) data: String,
@@ -23,7 +21,6 @@ pub(super) struct PlotRow {
     pub(super) cells: Vec<String>,
 }
 
-/// A line of a chart.
 pub(super) struct PlotLine {
     pub(super) label: &'static str,
     /// Colours of the stylesheet by number: lines of one meaning have the same colour in each chart.

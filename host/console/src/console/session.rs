@@ -31,7 +31,6 @@ const FLASH: &str = "weir-console-notice";
 const SHOWN_ONCE: &str = "weir-console-once";
 const SIGN_IN: &str = "weir-console-sign-in";
 
-/// The sign-in page.
 pub(super) const SIGN_IN_PAGE: &str = "/console/sign-in";
 
 /// Lifetime of a notice for the next page.
@@ -76,7 +75,6 @@ impl ConsoleUser {
         Frame::new(title, section, viewer, self.flash.clone())
     }
 
-    /// Shows a page.
     pub(super) fn show(&self, page: &impl Template) -> Result<Response, ApiError> {
         let mut response = respond::page(StatusCode::OK, page)?;
         self.forget_flash(&mut response);

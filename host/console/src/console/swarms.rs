@@ -74,7 +74,6 @@ struct Swarm {
     agents: Vec<ConsoleAgent>,
 }
 
-/// An agent of a swarm.
 struct ConsoleAgent {
     name: String,
     model: String,

@@ -310,7 +310,6 @@ impl Source<'_> {
         Some(self.environment.secret(&node, self.vendor, self.notes))
     }
 
-    /// Returns the base URL.
     fn base(&mut self) -> Result<Option<String>, String> {
         let base = self.plain(&["api_base", "base_url"])?;
         Ok(base.map(|base| base.trim_end_matches('/').to_owned()))
@@ -577,7 +576,6 @@ impl Source<'_> {
     }
 }
 
-/// Returns milliseconds from seconds.
 pub(super) fn milliseconds(seconds: &str, at: &str, notes: &mut ImportNotes) -> Option<u64> {
     let seconds = yaml::number(seconds).filter(|seconds| (0.001..=1e7).contains(seconds));
     if seconds.is_none() {

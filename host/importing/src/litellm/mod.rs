@@ -41,11 +41,8 @@ const DROPPED: [&str; 10] = [
 
 /// A translated configuration.
 pub struct ImportedConfig {
-    /// The configuration.
     pub toml: String,
-    /// The models.
     pub models: ModelSections,
-    /// The number of providers.
     pub providers: usize,
     /// The models that lack upstreams of the file.
     pub incomplete: Vec<MissingUpstreams>,
@@ -235,7 +232,6 @@ fn drop_params(settings: &mut YamlFields) -> bool {
         .is_some_and(|node| node.is_true())
 }
 
-/// An entry of the list of models.
 #[derive(Clone)]
 struct DeploymentEntry {
     at: String,

@@ -20,9 +20,7 @@ const DEFAULT_OUTPUT: u32 = 4_096;
 pub struct ModelGroup {
     /// The name in requests.
     pub id: String,
-    /// Other names.
     pub aliases: Vec<String>,
-    /// The group's deployments.
     pub deployments: Vec<Deployment>,
     /// Groups to which the model falls back.
     pub fallbacks: Vec<String>,
@@ -50,13 +48,10 @@ pub struct Deployment {
 
 /// The written sections of all models.
 pub struct ModelSections {
-    /// The sections.
     pub text: String,
     /// The number of models that weir can serve.
     pub complete: usize,
-    /// The number of their upstreams.
     pub upstreams: usize,
-    /// The models whose sections are comments.
     pub comments: Vec<String>,
 }
 
@@ -124,7 +119,6 @@ struct Writer<'a> {
     notes: &'a mut ImportNotes,
 }
 
-/// An upstream of a model.
 struct WrittenUpstream<'a> {
     deployment: &'a Deployment,
     weight: Option<u32>,

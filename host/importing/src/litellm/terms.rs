@@ -29,20 +29,15 @@ pub struct DeploymentTerms {
     pub built_in: Option<String>,
 }
 
-/// A deployment in the file.
 #[derive(Clone, Copy)]
 pub struct DeploymentPlace<'a> {
-    /// Its path.
     pub at: &'a str,
-    /// The name of its group.
     pub group: &'a str,
-    /// The names of its model.
     pub names: [&'a str; 2],
 }
 
 /// Everything that is known of models besides the file.
 pub struct KnownModels {
-    /// The built-in models.
     pub built_in: BTreeMap<String, ModelConfig>,
     /// Names of the image families of built-in models.
     families: BTreeMap<String, NamedFamily>,

@@ -18,30 +18,24 @@ const MAX_DEPTH: usize = 32;
 /// The size of a node without its text.
 const NODE_BYTES: usize = 64;
 
-/// A value with its place.
 #[derive(Debug, Clone)]
 pub struct Node {
     /// The path, such as `model_list[0].model_name`.
     pub at: String,
-    /// The value.
     pub value: YamlValue,
 }
 
-/// A value.
 #[derive(Debug, Clone)]
 pub enum YamlValue {
-    /// No value.
     Null,
     /// A scalar as written, without quotes.
     Scalar(String),
-    /// A list.
     List(Vec<Node>),
     /// A mapping in the file's order, with distinct keys.
     Mapping(Vec<(String, Node)>),
 }
 
 impl Node {
-    /// Returns the text of a scalar.
     pub fn text(&self) -> Option<&str> {
         match &self.value {
             YamlValue::Scalar(text) => Some(text),
@@ -67,7 +61,6 @@ impl Node {
         is_whole.then_some(number as u32)
     }
 
-    /// Returns the items of a list.
     pub fn items(&self) -> &[Node] {
         match &self.value {
             YamlValue::List(items) => items,

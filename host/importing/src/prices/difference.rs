@@ -17,7 +17,6 @@ pub struct ImportScope {
     pub models: Vec<String>,
 }
 
-/// The differences.
 #[derive(Debug, Default)]
 pub struct ImportDifference {
     /// Models that the configuration lacks.
@@ -33,7 +32,6 @@ pub struct ImportDifference {
 /// A model that the configuration lacks.
 #[derive(Debug)]
 pub struct NewModel {
-    /// The configured provider.
     pub provider: String,
     /// The provider's name of the model, which becomes the id.
     pub id: String,
@@ -44,11 +42,8 @@ pub struct NewModel {
 /// A model with another price, limit or end.
 #[derive(Debug)]
 pub struct ChangedModel {
-    /// The configured provider.
     pub provider: String,
-    /// The model's id.
     pub id: String,
-    /// The changed prices.
     pub prices: Vec<FieldChange>,
     /// The changed limits, and the end.
     pub limits: Vec<FieldChange>,
@@ -58,12 +53,10 @@ pub struct ChangedModel {
     pub by_hand: Option<&'static str>,
 }
 
-/// A changed field.
 #[derive(Debug)]
 pub struct FieldChange {
     /// The field's path in the model's section.
     pub field: String,
-    /// The configured value.
     pub before: String,
     /// The file's value.
     pub after: String,

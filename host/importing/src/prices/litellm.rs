@@ -34,7 +34,6 @@ fn vendor(fields: &Fields<'_>) -> Option<String> {
     field(fields, "litellm_provider").ok().flatten()
 }
 
-/// Returns whether the entries have this format.
 pub(super) fn is_format(entries: &BTreeMap<String, &RawValue>) -> bool {
     let mut entries = entries.values();
     entries.any(|raw| fields(raw).is_some_and(|fields| fields.contains_key("litellm_provider")))

@@ -17,15 +17,12 @@ use serde_json::value::RawValue;
 
 use self::offer::Offer;
 
-/// The content of a price file.
 pub struct PriceFile {
-    /// The file's format.
     pub format: PriceFormat,
     /// The offers in the file's order of names.
     pub offers: Vec<Offer>,
 }
 
-/// The format of a price file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PriceFormat {
     /// LiteLLM's price file.

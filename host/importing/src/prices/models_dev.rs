@@ -23,7 +23,6 @@ fn models<'a>(provider: &'a RawValue) -> Option<Fields<'a>> {
     field(&fields(provider)?, "models").ok().flatten()
 }
 
-/// Returns whether the entries have this format.
 pub(super) fn is_format(entries: &BTreeMap<String, &RawValue>) -> bool {
     !entries.is_empty() && entries.values().all(|provider| models(provider).is_some())
 }

@@ -23,10 +23,8 @@ pub struct Offer {
     pub content: OfferContent,
 }
 
-/// The content of an offer.
 #[derive(Debug)]
 pub enum OfferContent {
-    /// A chat model.
     Chat(Box<OfferTerms>),
     /// A model of another kind, such as embeddings, or a deprecated one.
     Other,

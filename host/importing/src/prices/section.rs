@@ -9,7 +9,6 @@ use super::difference::{ChangedModel, NewModel};
 /// The maximum default output limit of a new model, in tokens.
 pub const DEFAULT_OUTPUT_TOKENS: u32 = 8_192;
 
-/// Returns the section of a new model.
 pub fn of_new(model: &NewModel) -> String {
     let NewModel {
         provider,
@@ -67,7 +66,6 @@ pub fn of_changed(model: &ChangedModel) -> String {
     section
 }
 
-/// Returns a section as comments.
 pub fn commented(section: &str, why: &str) -> String {
     let mut text = format!("# Merge this section by hand: {why}.\n");
     for line in section.lines() {

@@ -111,7 +111,6 @@ impl Account {
         }
     }
 
-    /// Returns the state of the budgets of a part, or of the account.
     pub fn standings(&self, part: Option<&BudgetPart>, at: Millis) -> Vec<BudgetState> {
         let budgets = self.budgets.as_ref();
         budgets.map_or_else(Vec::new, |budgets| {

@@ -75,7 +75,6 @@ impl LoadedBatch {
         self.owners.insert(id, owner);
     }
 
-    /// Returns the key's hold.
     pub(super) fn add_key(&mut self, owner: &AccountId, key: IdempotencyKey) -> HoldId {
         let hold = key.hold.clone();
         if let Some(account) = self.accounts.get_mut(owner) {

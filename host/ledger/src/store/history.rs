@@ -31,12 +31,10 @@ const SCANNED_OF_ALL: i64 = 500;
 /// its request.
 pub(super) const LATE_MS: i64 = 60 * 60 * 1_000;
 
-/// A dimension of usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsageGroup {
     /// The source of requests, and the API key.
     Key,
-    /// The requested model.
     Model,
     /// The day, in UTC.
     Day,
@@ -47,7 +45,6 @@ pub enum UsageGroup {
 pub enum UsagePart {
     /// Requests from a source, with one key.
     Key {
-        /// The source.
         source: RequestSource,
         /// The key's hash at the time of the charge; `None` without a key.
         key_hash: Option<String>,
@@ -61,13 +58,10 @@ pub enum UsagePart {
 /// A part of a day's usage: that of an account, a model, a provider and a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DayPart {
-    /// The account.
     pub account: AccountId,
-    /// The requested model.
     pub model: String,
     /// The upstream of the response.
     pub provider: String,
-    /// The source of the requests.
     pub source: RequestSource,
     /// The key's hash at the time of the charge; `None` without a key.
     pub key_hash: Option<String>,
@@ -76,7 +70,6 @@ pub struct DayPart {
 /// An entry without a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreditChange {
-    /// The account of the entry.
     pub account: AccountId,
     /// The name of its [`EntryKind`](crate::account::EntryKind).
     pub kind: String,
@@ -123,23 +116,17 @@ pub struct EndedRequest {
     pub sequence: i64,
     /// Its position among all entries.
     pub number: i64,
-    /// The request's id.
     pub request_id: String,
-    /// The time of its end.
     pub at: Millis,
-    /// The final state of its hold.
     pub state: HoldState,
-    /// The source.
     pub source: RequestSource,
     /// The key's hash or the task's id.
     pub source_id: Option<String>,
-    /// The requested model.
     pub model: String,
     /// The upstream of the response, if any.
     pub provider: Option<String>,
     /// The component that served it, if any.
     pub adapter_digest: Option<String>,
-    /// The usage.
     pub counts: UsageCounts,
     /// The usage in the unit of its price.
     pub quantity: QuantitySum,

@@ -26,7 +26,6 @@ use crate::budgets::BudgetPart;
 use crate::operation::{AccountId, Action, BootId, HoldId, Operation, OperationOutcome};
 use crate::shortage::{Decision, decide};
 
-/// A batch's end.
 pub(super) enum BatchEnd {
     /// It is durable.
     Committed {

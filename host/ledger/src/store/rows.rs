@@ -343,7 +343,6 @@ const fn bytes<T>(name: &'static str, value: ValueOf<T>) -> Column<T> {
     }
 }
 
-/// Returns a column for each of the counts.
 const fn counts<T>(of: CountsOf<T>) -> [Column<T>; COUNTS.len()] {
     let column = Column {
         name: "",

@@ -121,7 +121,6 @@ impl CachedAccounts {
         }
     }
 
-    /// Returns a remembered account.
     pub(super) fn get(&self, id: &AccountId) -> Option<&Account> {
         self.accounts.get(id)
     }

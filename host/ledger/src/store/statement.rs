@@ -74,13 +74,10 @@ pub struct StatementLine {
     pub source: Option<RequestSource>,
     /// The key's hash or the task's id.
     pub source_id: Option<String>,
-    /// The requested model.
     pub model: Option<String>,
-    /// The request's id.
     pub request_id: Option<String>,
     /// The id of a grant, a top-up or a refund.
     pub operation_id: Option<String>,
-    /// The reason of an adjustment.
     pub reason: Option<String>,
 }
 

@@ -64,7 +64,6 @@ pub struct AutoTopUpCharge {
     pub error: Option<String>,
 }
 
-/// Reads the preferences of a user.
 pub async fn show(payments: &Payments, user_id: &str) -> Result<AutoTopUp, ApiError> {
     let now = payments.ledger.now();
     // The charge comes first: weir stores a cooldown before it stores that the charge failed.

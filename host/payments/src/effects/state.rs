@@ -27,13 +27,10 @@ pub struct PlansByPrice {
 /// A subscription, according to its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subscription {
-    /// Its id.
     pub id: String,
-    /// The plan.
     pub plan: Plan,
     /// The processor's status.
     pub status: String,
-    /// The current period.
     pub period: Option<PaidPeriod>,
     /// Whether the subscription ends with that period, or has ended.
     pub is_ending: bool,
@@ -41,7 +38,6 @@ pub struct Subscription {
     pub as_of: Millis,
     /// The id of the latest event.
     pub event_id: String,
-    /// The last paid period.
     pub paid: Option<PaidPlanPeriod>,
     /// The time of a paid checkout that began it, and the plan of the checkout.
     pub begun: Option<(Millis, Plan)>,
@@ -51,12 +47,10 @@ pub struct Subscription {
     pub payment_failed_at: Option<Millis>,
 }
 
-/// A paid period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaidPlanPeriod {
     /// Its bounds.
     pub period: PaidPeriod,
-    /// The plan of the whole period.
     pub plan: Plan,
 }
 
@@ -90,14 +84,11 @@ pub struct DueGrant {
 /// The result of a paid invoice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanPayment {
-    /// Credits of the plan.
     pub credits: Credits,
-    /// The paid period.
     pub period: PaidPeriod,
 }
 
 impl PlansByPrice {
-    /// Reads the settings.
     pub fn new(settings: &PaymentSettings) -> Self {
         let mut plans = Self::default();
         for plan in Plan::ALL {
@@ -405,7 +396,6 @@ fn rank(event: &PaymentEvent) -> u8 {
     }
 }
 
-/// The plan of a checkout.
 pub fn plan_bought(checkout: &Checkout) -> Option<Plan> {
     let plan = checkout.purchase.plan.as_deref()?.parse().ok()?;
     (plan != Plan::Free).then_some(plan)
@@ -455,7 +445,6 @@ pub fn plan_payment(invoice: &Invoice, plans: &PlansByPrice) -> Option<PlanPayme
     })
 }
 
-/// The refunds of a charge.
 #[derive(Default)]
 struct ChargeRefunds<'a> {
     /// The largest sum of refunds in an event of the charge.
@@ -476,7 +465,6 @@ impl ChargeRefunds<'_> {
     }
 }
 
-/// A dispute.
 #[derive(Default)]
 struct DisputedMoney {
     withdrawn: i64,

@@ -10,16 +10,13 @@ use super::state::{Subscription, renews};
 use crate::events::PaidPeriod;
 use crate::store::of_user;
 
-/// A payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payment {
     /// The processor's id.
     pub id: String,
     /// The user who paid.
     pub user_id: String,
-    /// The kind of purchase.
     pub kind: PaymentKind,
-    /// The credits that the payment gave.
     pub credits: Credits,
     /// In cents.
     pub amount: i64,
@@ -31,7 +28,6 @@ pub struct Payment {
     pub invoice: Option<String>,
     /// The subscription of a plan.
     pub subscription: Option<String>,
-    /// The time of the payment.
     pub paid_at: Millis,
     /// Cents that went back to the user.
     pub refunded: i64,
@@ -43,7 +39,6 @@ pub struct Payment {
     pub returns: i64,
 }
 
-/// The kind of purchase of a payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PaymentKind {
     /// A plan's credits, for a period.
@@ -144,7 +139,6 @@ pub async fn put_subscription(
 /// Credits of paid plan changes within a period.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UpgradeGrant {
-    /// The period's end.
     pub period_end: Millis,
     /// Credits given so far; negative if more were taken back than given.
     pub given: Credits,

@@ -95,7 +95,6 @@ pub(super) struct LocalCharge {
 }
 
 impl Session {
-    /// The status at a moment.
     pub(super) fn status(&self, now: Millis) -> SessionStatus {
         match self.status {
             SessionStatus::Open if self.expires_at <= now => SessionStatus::Expired,

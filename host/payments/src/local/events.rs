@@ -17,7 +17,6 @@ pub(super) struct EventParty<'a> {
     pub user_id: &'a str,
 }
 
-/// An event about an object.
 fn event(kind: EventType, object: Value, now: Millis) -> Value {
     json!({
         "id": format!("evt_local_{}", ids::answer_id()),
@@ -129,7 +128,6 @@ fn payment(
     event(kind, object, now)
 }
 
-/// An event of a subscription.
 pub(super) fn subscription_changed(
     party: EventParty<'_>,
     kind: EventType,

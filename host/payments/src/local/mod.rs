@@ -78,7 +78,6 @@ pub struct LocalProcessor {
 pub struct LocalParts {
     /// The store of its documents.
     pub values: ExpiringValues,
-    /// The clock.
     pub clock: Clock,
     /// The settings, for prices.
     pub settings: PaymentSettings,
@@ -107,7 +106,6 @@ enum Management {
 }
 
 impl LocalProcessor {
-    /// Builds the processor.
     pub fn new(parts: LocalParts) -> anyhow::Result<Self> {
         Ok(Self {
             books: LocalCustomers::new(parts.values, parts.clock),
@@ -174,7 +172,6 @@ impl LocalProcessor {
         })
     }
 
-    /// The state of a checkout page.
     pub async fn checkout_state(&self, session_id: &str) -> Result<SessionState, ProcessorError> {
         let session = self.session(session_id).await?.ok_or_else(unknown)?;
         Ok(match session.status(self.books.now()) {
@@ -200,7 +197,6 @@ impl LocalProcessor {
         })
     }
 
-    /// Creates a portal page.
     pub async fn create_portal(
         &self,
         customer_id: &str,

@@ -19,7 +19,6 @@ pub(super) const STYLE: &str = include_str!("style.css");
 
 const REFERRER_POLICY: HeaderName = HeaderName::from_static("referrer-policy");
 
-/// The checkout page.
 pub(super) fn checkout(id: &str, session: &Session, now: Millis) -> LocalPage {
     let item = item(session);
     let title = item.map_or_else(|| session.item.clone(), PurchaseItem::title);
@@ -84,7 +83,6 @@ pub(super) fn checkout(id: &str, session: &Session, now: Millis) -> LocalPage {
     )
 }
 
-/// The portal page.
 pub(super) fn portal(
     id: &str,
     book: &LocalCustomer,

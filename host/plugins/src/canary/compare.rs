@@ -50,7 +50,6 @@ const FEW_GROUPS: f64 = 12.0;
 /// The comparison of a canary by one measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Finding {
-    /// The measure.
     pub measure: Measure,
     /// The active component's side.
     pub active: Estimate,
@@ -63,7 +62,6 @@ pub struct Finding {
 /// The estimate of a measure on one side.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
-    /// Requests.
     pub requests: i64,
     /// Groups of accounts that sent these requests.
     pub groups: usize,
@@ -126,7 +124,6 @@ pub fn worst(findings: &[Finding]) -> Option<&Finding> {
         .find(|finding| finding.judgement == Judgement::Worse && finding.measure != Measure::Errors)
 }
 
-/// The bounds of a measure.
 struct MeasureBounds {
     /// The smallest difference that ends a canary, if certain.
     least: f64,

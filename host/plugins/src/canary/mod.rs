@@ -33,7 +33,6 @@ pub use self::samples::{Measure, Samples, Tally};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CanaryShare(u16);
 
-/// The terms of a new canary.
 #[derive(Debug, Clone, Copy)]
 pub struct CanaryTerms {
     /// The share of accounts that it serves.
@@ -64,7 +63,6 @@ impl CanaryShare {
         i64::from(self.0)
     }
 
-    /// Returns the share as a fraction.
     pub fn fraction(self) -> f64 {
         f64::from(self.0) / f64::from(Self::WHOLE)
     }

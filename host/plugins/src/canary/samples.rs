@@ -49,9 +49,7 @@ pub enum Measure {
 /// is a ratio.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moments {
-    /// Requests.
     pub count: i64,
-    /// The sum of their values.
     pub sum: i64,
     /// The sum of the squares.
     pub squares: i64,
@@ -121,7 +119,6 @@ impl Measure {
         )
     }
 
-    /// Returns the amount whose mean value is this.
     pub fn amount(mean: f64) -> f64 {
         (mean / VALUES_PER_E).exp_m1()
     }
@@ -137,7 +134,6 @@ impl Moments {
         self.squares += value * value;
     }
 
-    /// Adds other moments.
     pub fn add(&mut self, other: Self) {
         self.count += other.count;
         self.sum += other.sum;
@@ -169,7 +165,6 @@ impl Samples {
         }
     }
 
-    /// Adds other samples.
     pub fn add_all(&mut self, other: &Self) {
         for (group, measure, moments) in other.all() {
             self.add(group, measure, moments);
@@ -202,7 +197,6 @@ impl Tally {
         self.digest
     }
 
-    /// Returns the sampler of an account.
     pub fn sampler(self: &Arc<Self>, lot: AccountHash) -> Sampler {
         Sampler {
             tally: self.clone(),

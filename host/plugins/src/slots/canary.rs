@@ -25,7 +25,6 @@ use crate::{Component, FilterComponent, OperationError, Plugin, ToolComponent};
 
 /// A component that was chosen for a request.
 pub struct ChosenComponent<T> {
-    /// The component.
     pub component: Arc<T>,
     /// The request's sampler, if its slot has a canary.
     pub sampler: Option<Sampler>,

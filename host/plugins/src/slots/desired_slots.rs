@@ -15,7 +15,6 @@ use crate::trust::{ComponentSigner, Trust, TrustError};
 /// Time limit for the read of all slots' wanted state: a lost connection reports no error.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An installed component.
 pub(super) struct FetchedComponent {
     pub(super) arrived: UploadedComponent,
     /// The description at its installation.

@@ -28,11 +28,8 @@ pub struct Loader {
 
 /// A component that has passed every load step.
 pub enum LoadedComponent {
-    /// An adapter.
     Adapter(LoadedAdapter),
-    /// A tool.
     Tool(LoadedTool),
-    /// A filter.
     Filter(LoadedFilter),
 }
 

@@ -93,7 +93,6 @@ type AllCounters = BTreeMap<(Arc<str>, Digest), Arc<Counters>>;
 /// The wanted state of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum SlotTarget {
-    /// A component.
     Component(Digest),
     /// No component: the slot refuses requests.
     Nothing,
@@ -290,7 +289,6 @@ impl Plugins {
         self.0.loader.is_compiled(digest)
     }
 
-    /// The bundled component of a slot.
     pub fn bundled(&self, slot: &str) -> Option<&Plugin> {
         self.0.bundled.get(slot)
     }

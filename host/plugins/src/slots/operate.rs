@@ -50,9 +50,7 @@ impl SlotOperation {
     }
 }
 
-/// A component that an operator offers.
 pub struct ComponentOffer {
-    /// Its bytes.
     pub bytes: Bytes,
     /// Its publisher's signature.
     pub signature: Option<Signature>,
@@ -60,14 +58,10 @@ pub struct ComponentOffer {
     pub permissions: Permissions,
 }
 
-/// A component that was installed.
 #[derive(Debug, Clone)]
 pub struct InstalledComponent {
-    /// Its digest.
     pub digest: Digest,
-    /// The name in its description.
     pub name: String,
-    /// Its version.
     pub version: String,
     /// The publisher that signed it.
     pub publisher: Option<String>,

@@ -23,7 +23,6 @@ struct SlotCandidate {
     origin: ComponentOrigin,
 }
 
-/// The source of a component.
 enum ComponentOrigin {
     Bundled,
     Installed {

@@ -13,7 +13,6 @@ use crate::canary::samples::Sampler;
 use crate::canary::{AccountHash, CanaryShare, Tally};
 use crate::store::CanaryRow;
 
-/// The components of each slot.
 pub type ServingSlots = BTreeMap<Arc<str>, SlotComponents>;
 
 /// The components of a slot. Cheap to clone.
@@ -69,7 +68,6 @@ impl SlotComponents {
         }
     }
 
-    /// Starts a canary.
     pub(super) fn begin(&mut self, row: &CanaryRow, plugin: Plugin) {
         self.canary = Some(Arc::new(Canary {
             number: row.number,

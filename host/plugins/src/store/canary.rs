@@ -232,7 +232,6 @@ pub(crate) async fn add_samples(
     query.execute(database.writer()).await.map(drop)
 }
 
-/// Returns the samples of each component.
 pub(crate) async fn samples(
     database: &Database,
     slot: &str,

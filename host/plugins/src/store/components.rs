@@ -44,7 +44,6 @@ pub(crate) struct NewPlugin<'a> {
     pub signed: Option<&'a ValidSignature>,
 }
 
-/// A stored component.
 pub(crate) struct StoredComponent {
     /// Its bytes, incomplete while it is being removed: the caller checks their digest.
     pub bytes: Vec<u8>,

@@ -105,7 +105,6 @@ impl DesiredSlots {
         }
     }
 
-    /// Returns the canary of a slot.
     pub(crate) fn canary(&self, slot: &str) -> Option<CanaryRow> {
         self.slots.get(slot)?.canary
     }

@@ -10,14 +10,12 @@ use super::row::digest;
 /// Milliseconds after which a question is deleted whose node ended before it took the question back.
 const STANDS_MS: i64 = 600_000;
 
-/// A pending question.
 pub(crate) struct Question {
     pub id: String,
     pub slot: String,
     pub digest: Digest,
 }
 
-/// The answer of a node.
 pub(crate) struct LoadAnswer {
     pub boot_id: String,
     /// The reason that the component does not load there; `None` if it does.
@@ -62,7 +60,6 @@ pub(crate) async fn unanswered(database: &Database, boot_id: &str) -> sqlx::Resu
         .collect()
 }
 
-/// Answers a question.
 pub(crate) async fn answer(
     database: &Database,
     question: &str,

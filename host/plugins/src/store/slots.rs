@@ -133,7 +133,6 @@ pub(crate) async fn roll_back(
     Ok(target)
 }
 
-/// The result of a quarantine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuarantineResult {
     /// This component serves instead.

@@ -7,7 +7,6 @@ use std::fmt;
 pub struct Actor(String);
 
 impl Actor {
-    /// A user.
     pub fn user(user_id: &str) -> Self {
         Self(format!("user:{user_id}"))
     }
@@ -32,7 +31,6 @@ impl Actor {
         Self::local(rustix::process::getuid().as_raw())
     }
 
-    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -25,21 +25,18 @@ pub enum AuditEvent {
     KeyCreated {
         /// The key's owner.
         user_id: String,
-        /// The key's id.
         key_id: String,
     },
     /// A key was revoked.
     KeyRevoked {
         /// The key's owner.
         user_id: String,
-        /// The key's id.
         key_id: String,
     },
     /// A user changed a limit of a key.
     KeyLimitSet {
         /// The key's owner.
         user_id: String,
-        /// The key's id.
         key_id: String,
         /// `budgets`, `rates`, `filter_options` or `data_limits`.
         limit: &'static str,
@@ -48,7 +45,6 @@ pub enum AuditEvent {
     KeyContentLogSet {
         /// The key's owner.
         user_id: String,
-        /// The key's id.
         key_id: String,
         /// `on` or `off`.
         choice: &'static str,
@@ -57,7 +53,6 @@ pub enum AuditEvent {
     ContentViewed {
         /// The request's user.
         user_id: String,
-        /// The request's id.
         request_id: String,
     },
     /// A user was created: by their first token or sign-in, by their first key, or by the issuer's directory.
@@ -158,22 +153,15 @@ pub enum AuditEvent {
         reason: String,
     },
     /// An operator has revoked a voucher.
-    VoucherRevoked {
-        /// The voucher's id.
-        voucher_id: String,
-    },
+    VoucherRevoked { voucher_id: String },
     /// A user has redeemed a voucher.
     VoucherRedeemed {
         /// The user's id.
         user_id: String,
-        /// The voucher's id.
         voucher_id: String,
     },
     /// An operator retried a webhook of the payment processor.
-    PaymentEventRetried {
-        /// The event's id.
-        event_id: String,
-    },
+    PaymentEventRetried { event_id: String },
     /// An operator has cancelled a user's swarm.
     SwarmCancelled {
         /// The swarm's user.
@@ -185,7 +173,6 @@ pub enum AuditEvent {
     OrganisationChanged {
         /// `organisation.created`, `member.removed` and so on.
         kind: &'static str,
-        /// The organisation's id.
         organisation_id: String,
         /// The member, the project or another subject of the change.
         subject: String,
@@ -217,7 +204,6 @@ pub(super) const WITHOUT_CHANGE: [&str; 7] = [
     "request.content_viewed",
 ];
 
-/// An event's columns.
 #[derive(Default)]
 pub(super) struct EventColumns<'a> {
     pub(super) kind: &'static str,

@@ -6,7 +6,6 @@ use weir_storage::clock::Millis;
 
 use super::event::WITHOUT_CHANGE;
 
-/// A stored event.
 #[derive(Debug, Clone)]
 pub struct StoredAuditEvent {
     /// The event's number, in the order in which weir wrote the events.
@@ -23,20 +22,15 @@ pub struct StoredAuditEvent {
     pub method: Option<String>,
     /// Details: a reason, the plan, the credits.
     pub reason: Option<String>,
-    /// The affected user.
     pub user_id: Option<String>,
-    /// The affected key.
     pub key_id: Option<String>,
 }
 
 /// A filter of events; `None` matches every value.
 #[derive(Debug, Clone, Default)]
 pub struct AuditEventFilter {
-    /// The event's kind.
     pub kind: Option<String>,
-    /// The affected user.
     pub user_id: Option<String>,
-    /// The actor.
     pub actor: Option<String>,
     /// Only events that change something.
     pub changes_only: bool,

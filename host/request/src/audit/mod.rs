@@ -55,7 +55,6 @@ enum QueuedEvent {
 }
 
 impl Audit {
-    /// Starts the writer.
     pub fn start(database: Database) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -76,7 +75,6 @@ impl Audit {
         self.send(Occurrence { event, actor: None });
     }
 
-    /// Records an event of an actor.
     pub fn record_by(&self, actor: &Actor, event: AuditEvent) {
         let actor = Some(actor.clone());
         self.send(Occurrence { event, actor });

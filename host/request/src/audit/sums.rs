@@ -26,7 +26,6 @@ struct EventSum {
 }
 
 impl EventSums {
-    /// Adds gathered events, and returns the rows to write now.
     pub(super) fn add(&mut self, gathered: GatheredEvents, now: Instant) -> Rows {
         let mut rows = self.take_due(now);
         let mut gathered: Vec<_> = gathered.into_iter().collect();
@@ -63,7 +62,6 @@ impl EventSums {
         self.take(now, |summed| now >= summed.written_at + SUMMED_FOR)
     }
 
-    /// Takes all rows.
     pub(super) fn take_all(&mut self, now: Instant) -> Rows {
         self.take(now, |_| true)
     }

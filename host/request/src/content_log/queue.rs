@@ -35,9 +35,7 @@ pub struct ContentLog {
 
 /// The content of a request that has ended.
 pub struct EndedContent {
-    /// The request's id.
     pub request_id: String,
-    /// The time of its end.
     pub at: Millis,
     /// The account that pays.
     pub account_id: String,
@@ -47,7 +45,6 @@ pub struct EndedContent {
     pub key_id: Option<String>,
     /// Whether the organisation chose to store it.
     pub for_organisation: bool,
-    /// The content.
     pub content: LoggedContent,
 }
 

@@ -24,7 +24,6 @@ struct Reading<'a> {
 }
 
 impl LoggedRequest {
-    /// Reads a chat.
     pub fn of_chat(call: &ChatCall) -> Self {
         let mut reading = Reading::new("chat", &call.request.model, &call.attachments);
         for message in &call.request.messages {
@@ -35,7 +34,6 @@ impl LoggedRequest {
         reading.finish()
     }
 
-    /// Reads a request for images.
     pub fn of_images(call: &ImageCall) -> Self {
         let request = &call.request;
         let mut reading = Reading::new("images", &request.model, &call.attachments);

@@ -58,7 +58,6 @@ impl ContentLogSettings {
 }
 
 impl ContentLogChoice {
-    /// Returns whether the content is stored.
     pub fn is_on(self) -> bool {
         self.key || self.organisation
     }

@@ -15,11 +15,9 @@ const BATCH: i64 = 100;
 
 /// A stored content, sealed.
 pub struct StoredContent {
-    /// The request's id.
     pub request_id: String,
     /// The time of its end.
     pub at: Millis,
-    /// The account that paid.
     pub account_id: String,
     /// The person or the service account that sent it.
     pub user_id: String,

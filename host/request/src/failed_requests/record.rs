@@ -26,7 +26,6 @@ const PARAM_BYTES: usize = 200;
 /// A model request of a known account that ended in an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedRequest {
-    /// The request's id.
     pub request_id: String,
     /// The time of its end.
     pub at: Millis,
@@ -52,11 +51,8 @@ pub struct FailedRequest {
     pub status: Option<i64>,
     /// The time from the request to its end.
     pub latency_ms: i64,
-    /// Attempts at providers.
     pub attempts: i64,
-    /// The trace.
     pub trace_id: Option<String>,
-    /// The error for the account.
     pub error: AccountError,
     /// The failed attempts at providers, for operators: the last ones.
     pub failed_attempts: Vec<FailedAttempt>,

@@ -42,7 +42,6 @@ const COLUMNS: [(&str, &str); 15] = [
 /// A filter of failures; `None` matches all.
 #[derive(Debug, Clone, Default)]
 pub struct FailureFilter {
-    /// The account.
     pub account: Option<String>,
     /// The key's id.
     pub key: Option<String>,
@@ -406,12 +405,10 @@ pub fn parse_place(text: &str) -> Option<FailurePlace> {
     Some((at, id.to_owned()))
 }
 
-/// Returns the text of a position.
 pub fn place_text((at, id): &FailurePlace) -> String {
     format!("{at}.{id}")
 }
 
-/// Returns the position of a failure.
 pub fn place(failure: &FailedRequest) -> FailurePlace {
     (failure.at.0, failure.request_id.clone())
 }

@@ -107,7 +107,6 @@ impl PendingLogExport {
 }
 
 impl LogExportFigures {
-    /// Registers the counters.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "log_export_rows",

@@ -10,11 +10,8 @@ pub struct RequestRow<'a> {
     pub time: String,
     /// weir's own unique id of the request.
     pub request_id: &'a str,
-    /// The client's own id of the request.
     pub client_request_id: Option<&'a str>,
-    /// The trace.
     pub trace_id: Option<String>,
-    /// The method.
     pub method: &'a str,
     /// The route's pattern.
     pub route: Option<&'a str>,

@@ -51,7 +51,6 @@ impl Default for LogExportSettings {
     }
 }
 
-/// A destination, from its URL.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Destination {
     /// Objects in a bucket.

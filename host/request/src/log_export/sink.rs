@@ -49,7 +49,6 @@ enum SinkKind {
     },
 }
 
-/// A batch of rows.
 pub(super) struct Batch {
     /// A unique name of letters, digits, `_` and `-`.
     pub(super) name: String,

@@ -6,11 +6,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use weir_storage::background::WorkStatus;
 
-/// The readings of a scrape.
 pub struct GaugeReadings {
-    /// Requests in progress.
     pub in_progress: usize,
-    /// Requests in the queue.
     pub queued: u32,
     /// Whether this node's catalog lacks the newest layer.
     pub is_layer_unfit: bool,

@@ -26,7 +26,6 @@ struct McpCallLabels {
 }
 
 impl McpMetrics {
-    /// Registers the counters.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let help = "Calls of remote MCP tools, by outcome";
@@ -36,7 +35,6 @@ impl McpMetrics {
         metrics
     }
 
-    /// Counts a call.
     pub fn call(&self, tool: &str, outcome: &'static str) {
         let tool = tool.into();
         let labels = McpCallLabels { tool, outcome };

@@ -40,15 +40,11 @@ pub struct Metrics {
     gauges: Gauges,
     /// Counters of completed requests.
     pub requests: Arc<RequestMetrics>,
-    /// Metrics of plugins.
     pub plugins: Arc<PluginMetrics>,
-    /// Figures of payments.
     pub payments: Arc<PaymentMetrics>,
-    /// Counts of swarms.
     pub swarms: SwarmMetrics,
     /// Counters of remote MCP tools.
     pub mcp: McpMetrics,
-    /// Counters of the response cache.
     pub response_cache: ResponseCacheMetrics,
     /// 1 if the latest reload failed, so that an earlier configuration is active.
     pub reload_failed: Gauge,
@@ -120,7 +116,6 @@ impl Metrics {
         }
     }
 
-    /// Sets the gauges of a scrape.
     pub fn set(&self, readings: &GaugeReadings) {
         self.gauges.set(readings);
         for &(status, runs) in &readings.swarms {

@@ -15,7 +15,6 @@ use weir_ledger::{Credits, TokenCounts};
 use weir_telemetry::LATENCY_BUCKETS_SECONDS;
 use weir_telemetry::label::LabelText;
 
-/// Counters of requests.
 pub struct RequestMetrics {
     requests: Family<RequestLabels, Counter>,
     errors: Family<ErrorLabels, Counter>,
@@ -27,9 +26,7 @@ pub struct RequestMetrics {
 
 type LatencyHistogram = HistogramWithExemplars<TraceLabels>;
 
-/// A completed request.
 pub struct CompletedRequest<'a> {
-    /// The request's method.
     pub method: &'a Method,
     /// The route's pattern; `None` without a route.
     pub route: Option<&'a str>,
@@ -41,13 +38,11 @@ pub struct CompletedRequest<'a> {
     pub failed: bool,
     /// The duration, including the charge.
     pub took: Duration,
-    /// The request's trace.
     pub trace_id: Option<TraceId>,
     /// The model, by its name in the catalog.
     pub model: Option<&'a str>,
     /// The provider of the last attempt, by its name in the configuration.
     pub provider: Option<&'a str>,
-    /// The charge: tokens and credits.
     pub charged: Option<(TokenCounts, Credits)>,
 }
 
@@ -135,7 +130,6 @@ impl RequestMetrics {
         metrics
     }
 
-    /// Counts a completed request.
     pub fn over(&self, over: &CompletedRequest<'_>) {
         let route = over.route.unwrap_or("none");
         let status = match &over.status {

@@ -19,7 +19,6 @@ struct CacheResultLabels {
 }
 
 impl ResponseCacheMetrics {
-    /// Registers the counters.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let help = "Requests while the response cache is on, by its result";
@@ -33,13 +32,11 @@ impl ResponseCacheMetrics {
         metrics
     }
 
-    /// Counts a request with this result.
     pub fn count(&self, result: &'static str) {
         let labels = CacheResultLabels { result };
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// Counts the bytes of a stored response.
     pub fn stored(&self, bytes: usize) {
         self.stored_bytes.inc_by(bytes as u64);
     }

@@ -19,7 +19,6 @@ struct StatusLabels {
 }
 
 impl SwarmMetrics {
-    /// Registers the counts.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let help = "Unfinished swarms of all nodes, by status";

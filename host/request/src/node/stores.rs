@@ -35,7 +35,6 @@ impl Default for StoreSettings {
 }
 
 impl StoreSettings {
-    /// Returns the database's timeouts.
     pub fn database(&self) -> Timeouts {
         Timeouts {
             acquire: Duration::from_millis(self.acquire_ms.get()),

@@ -7,7 +7,6 @@ const BOUNDS_MS: [i64; 24] = [
     25_000, 40_000, 63_000, 100_000, 160_000, 250_000, 400_000,
 ];
 
-/// The number of buckets.
 pub(super) const BUCKETS: usize = BOUNDS_MS.len() + 1;
 
 /// The number of times in each bucket.

@@ -35,7 +35,6 @@ impl Scope {
 pub enum Fault {
     /// The client's request, credits or rate.
     Client,
-    /// The provider.
     Provider,
     /// This gateway, its plugins or its stores.
     Gateway,
@@ -64,7 +63,6 @@ pub struct EndedCall<'a> {
     pub key: Option<&'a str>,
     /// The side that caused the error, if there is one.
     pub fault: Option<Fault>,
-    /// The charge.
     pub charged: Option<(TokenCounts, Credits)>,
     /// Time from the request to the first output of a stream.
     pub first_token: Option<Duration>,
@@ -83,22 +81,18 @@ pub(super) struct RowPlace {
     pub(super) model: String,
 }
 
-/// Sums of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TrafficSums {
     /// Ended requests, including failed ones.
     pub requests: i64,
     /// Errors that clients caused.
     pub client_errors: i64,
-    /// Errors of providers.
     pub provider_errors: i64,
-    /// Errors of the gateway.
     pub gateway_errors: i64,
     /// Charged tokens of input.
     pub tokens_input: i64,
     /// Charged tokens of output.
     pub tokens_output: i64,
-    /// Charged credits.
     pub credits: Credits,
     /// Times to first token of streams.
     pub first_token: Histogram,
@@ -131,7 +125,6 @@ impl TrafficSums {
         sums
     }
 
-    /// Adds other sums.
     pub fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.client_errors += other.client_errors;

@@ -41,11 +41,8 @@ const HISTOGRAMS: [&str; 2] = ["first_token", "total"];
 /// A dimension of groups of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dimension {
-    /// The provider.
     Provider,
-    /// The model.
     Model,
-    /// The API key.
     Key,
     /// The account that pays.
     Account,
@@ -80,10 +77,8 @@ impl Dimension {
     }
 }
 
-/// Steps of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// An hour.
     Hour,
     /// A day in UTC.
     Day,
@@ -102,9 +97,7 @@ impl Step {
 /// A filter of requests; `None` matches all.
 #[derive(Debug, Clone, Default)]
 pub struct TrafficFilter {
-    /// The provider.
     pub provider: Option<String>,
-    /// The model.
     pub model: Option<String>,
     /// The key's id.
     pub key: Option<String>,

@@ -10,7 +10,6 @@ pub enum AdapterCallError {
     /// The guest was stopped.
     #[error(transparent)]
     Guest(#[from] GuestError),
-    /// The adapter reports a failure.
     #[error("{}", printable(&.0.text, 200))]
     Failure(Failure),
 }

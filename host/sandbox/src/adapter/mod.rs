@@ -204,13 +204,11 @@ impl AdapterRequest {
 
 /// A component that has passed every load step and can serve exchanges.
 pub struct LoadedAdapter {
-    /// The adapter's description.
     pub description: Description,
     program: Program<ProviderWorld>,
 }
 
 impl LoadedAdapter {
-    /// Its code.
     pub fn code(&self) -> &LoadedCode {
         self.program.code()
     }
@@ -295,17 +293,13 @@ impl LoadedAdapter {
     }
 }
 
-/// A running exchange in a guest of its own.
 pub struct GuestExchange {
     instance: Instance<ProviderWorld>,
     handle: ResourceAny,
 }
 
-/// An exchange that has begun.
 pub struct BegunExchange {
-    /// The exchange.
     pub exchange: GuestExchange,
-    /// Its first step.
     pub step: Step,
     /// The names of advisory fields that the upstream does not support, as the guest gave them.
     pub ignored: Vec<String>,
@@ -355,7 +349,6 @@ impl GuestExchange {
         self.instance.memory_bytes()
     }
 
-    /// Asks the exchange for its next step.
     pub async fn next(&mut self) -> Result<Step, AdapterCallError> {
         let parameters = (self.handle,);
         let (step,) = self

@@ -116,7 +116,6 @@ impl World for FilterWorld {
 
 /// A component that has passed every load step and can inspect requests.
 pub struct LoadedFilter {
-    /// The filter's description.
     pub description: Description,
     /// The version of its walk over a request; 0 if it names none. It is not part of the stored description, which nodes of
     /// earlier releases compare.
@@ -140,7 +139,6 @@ pub struct FilterVerdict {
 
 /// A filter's next step.
 pub enum FilterStep {
-    /// Its verdict.
     Decide(Box<FilterVerdict>),
     /// The response to the request, in place of a provider's.
     Respond(Vec<Event>),
@@ -154,7 +152,6 @@ pub enum FilterStep {
 pub type ScreeningContext = Context;
 
 impl LoadedFilter {
-    /// Its code.
     pub fn code(&self) -> &LoadedCode {
         self.program.code()
     }

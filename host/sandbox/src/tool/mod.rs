@@ -107,9 +107,7 @@ impl outbound::Host for Guest<OutboundChannel> {
 
 /// A component that has passed every load step and can be called.
 pub struct LoadedTool {
-    /// The tool's description.
     pub description: Description,
-    /// The schema of its arguments.
     pub schema: ToolSchema,
     program: Program<ToolWorld>,
 }
@@ -130,7 +128,6 @@ impl From<GuestError> for ToolError {
 }
 
 impl LoadedTool {
-    /// Its code.
     pub fn code(&self) -> &LoadedCode {
         self.program.code()
     }

@@ -28,7 +28,6 @@ pub struct LockoutPolicy {
     pub failures: NonZeroU32,
     /// Period in which failures count.
     pub window: Duration,
-    /// Duration of the lockout.
     pub block: Duration,
 }
 
@@ -55,7 +54,6 @@ struct PayloadState {
 }
 
 impl Payload {
-    /// Returns the bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0.bytes
     }
@@ -111,7 +109,6 @@ pub enum FillResult {
 pub struct CallerLookup<'a> {
     /// The client address and the rate of its requests; `None` if neither counts.
     pub address: Option<(&'a str, Rate)>,
-    /// The keys of the caller's record.
     pub record: Option<RecordKey<'a>>,
 }
 
@@ -147,7 +144,6 @@ pub struct CallerFindings {
     pub locked_out: Option<Duration>,
     /// The decision of the address's rate; `None` if it has none, or is shut out.
     pub address: Option<RateDecision>,
-    /// The caller's record.
     pub record: RecordLookup,
     /// The decision of the user's rate; `None` if the user has none, or is unknown.
     pub user: Option<RateDecision>,
@@ -162,7 +158,6 @@ pub struct Lockout {
     pub address: String,
     /// The failures that triggered the lockout, plus requests refused from there since.
     pub failures: u32,
-    /// Time left.
     pub left: Duration,
 }
 
@@ -176,7 +171,6 @@ pub enum RecordLookup {
     Revoked,
     /// A record of a user who has changed since: ask the database.
     Doubtful,
-    /// The record.
     Found(CredentialRecord),
 }
 
@@ -186,10 +180,8 @@ pub const MAX_LOCKOUTS: usize = 100_000;
 /// Largest value that is kept, in bytes; longer values are computed each time.
 pub const MAX_VALUE_BYTES: usize = 16 << 10;
 
-/// The state of a value in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CachedValue {
-    /// The value.
     Found(Vec<u8>),
     /// No value. A reader that computes it returns this to prove the state before.
     Absent(Absence),

@@ -79,7 +79,6 @@ enum SlotContent {
 }
 
 impl MemoryCache {
-    /// An empty cache.
     pub fn new(clock: Clock) -> Self {
         Self::with_capacity(clock, CAPACITY)
     }

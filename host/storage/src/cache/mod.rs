@@ -44,7 +44,6 @@ use crate::secrets::SecretUrl;
 /// The cache. Cheap to clone.
 #[derive(Debug, Clone)]
 pub enum Cache {
-    /// The cache of this process.
     Memory(MemoryCache),
     /// The cache that all nodes share.
     Redis(RedisCache),

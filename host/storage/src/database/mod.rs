@@ -60,9 +60,7 @@ pub struct Database {
 /// The SQL dialect of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SqlDialect {
-    /// SQLite.
     Sqlite,
-    /// PostgreSQL.
     Postgres,
 }
 
@@ -78,7 +76,6 @@ impl SqlDialect {
 }
 
 impl Database {
-    /// Returns the read connections.
     pub fn reader(&self) -> &DatabaseConnections {
         &self.reader
     }
@@ -149,7 +146,6 @@ impl Database {
         }
     }
 
-    /// Returns the SQL dialect.
     pub fn dialect(&self) -> SqlDialect {
         self.dialect
     }

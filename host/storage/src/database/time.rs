@@ -32,13 +32,11 @@ pub struct DatabaseClock {
 /// Check that the database's clock moves in step with the monotonic clock.
 #[derive(Debug, Default)]
 struct ClockPace {
-    /// The last reading.
     read: Option<Reading>,
     /// The monotonic clock at the last jump.
     jumped_at: Option<Duration>,
 }
 
-/// A reading of a clock.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     shown: Millis,

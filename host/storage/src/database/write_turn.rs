@@ -47,7 +47,6 @@ impl WriteTurn {
         OwnedMutexGuard::try_map(turn, Option::as_mut).map_err(|_| sqlx::Error::PoolClosed)
     }
 
-    /// Closes the connection.
     pub(super) async fn close(&self) {
         self.take().await.take();
     }

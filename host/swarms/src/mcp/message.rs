@@ -35,7 +35,6 @@ pub(super) enum IncomingMessage {
     Notification,
 }
 
-/// A request.
 pub(super) struct McpRequest {
     pub(super) id: RequestId,
     pub(super) method: String,
@@ -116,7 +115,6 @@ impl McpRequest {
         })
     }
 
-    /// Returns an error response.
     pub(super) fn refuse(&self, code: ErrorCode, why: impl Into<String>) -> McpRefusal {
         let status = match code {
             ErrorCode::METHOD_NOT_FOUND if self.is_modern => StatusCode::NOT_FOUND,

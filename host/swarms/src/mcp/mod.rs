@@ -34,7 +34,6 @@ use weir_tools::Tools;
 /// The parts of a gateway that serve MCP. Cheap to clone.
 #[derive(Clone)]
 pub struct McpParts {
-    /// The tools.
     pub tools: Tools,
     /// The ledger, for budgets.
     pub ledger: Ledger,
@@ -42,6 +41,5 @@ pub struct McpParts {
     pub admission: Arc<Admission>,
     /// The reader of messages.
     pub bodies: BodyReader,
-    /// The timeout of a call.
     pub call_timeout: Duration,
 }

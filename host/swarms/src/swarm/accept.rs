@@ -24,11 +24,8 @@ use super::store::{AcceptResult, MAX_KEPT_BYTES, MAX_OPEN, NewRun, SwarmRun, Swa
 /// The default model of agents, if the catalog has it and the configuration names no other.
 const DEFAULT_MODEL: &str = "claude-sonnet-5-5";
 
-/// The payer of a swarm.
 pub struct SwarmPayer<'a> {
-    /// The account.
     pub account: &'a AccountId,
-    /// The account's plan.
     pub account_plan: Plan,
     /// The plan with the swarm's limits.
     pub plan: Plan,

@@ -100,7 +100,6 @@ impl ListPage for SwarmOutlineList {
     }
 }
 
-/// Returns the page of a query.
 pub async fn list(core: &Core, mut query: ListQuery) -> Result<SwarmOutlineList, ApiError> {
     let limit = query.limit()?;
     let filter = RunFilter {

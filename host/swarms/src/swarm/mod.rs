@@ -63,7 +63,6 @@ use self::store::{SwarmRun, SwarmStore};
 
 /// The swarms of a gateway: their shared state, and the parts that accept and run them.
 pub struct Swarms {
-    /// The store of swarms.
     pub store: SwarmStore,
     /// Notified when a run is requested.
     pub wake: Arc<Notify>,
@@ -75,13 +74,11 @@ pub struct Swarms {
     pub tools: Tools,
     /// Credentials of the tools of tasks' agents.
     pub credentials: TaskCredentials,
-    /// The counts of swarms.
     pub metrics: SwarmMetrics,
     /// The tracer, if a collector is configured.
     pub tracer: Tracer,
     /// The source of the executor's token for the API.
     pub service_tokens: ServiceTokenSource,
-    /// The settings of swarms.
     pub settings: SwarmSettings,
     /// Cancelled when the gateway begins to stop.
     pub draining: CancellationToken,

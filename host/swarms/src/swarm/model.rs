@@ -36,7 +36,6 @@ pub struct ModelApi {
     tokens: ServiceTokenSource,
 }
 
-/// One model call.
 pub struct ModelCall<'a> {
     /// The request body for `POST /internal/agent/code`.
     pub body: &'a Value,
@@ -44,7 +43,6 @@ pub struct ModelCall<'a> {
     pub idempotency_key: &'a str,
     /// The number of the executor's claim.
     pub fence: i64,
-    /// The trace of the call.
     pub trace: Option<&'a TraceContext>,
     /// The time after which the response is useless.
     pub deadline: Instant,
@@ -79,20 +77,15 @@ pub enum ModelCallError {
     /// Another executor owns the run.
     Fenced,
     /// The call was made, but its response is lost.
-    Lost {
-        /// Its price.
-        charged: Credits,
-    },
+    Lost { charged: Credits },
     /// The API refuses the call for now: retry with the same key. The text is for the swarm's user.
     Later {
-        /// The reason.
         why: String,
         /// The API's `Retry-After`.
         after: Option<Duration>,
     },
     /// The swarm's principal may not use models any more.
     Refused {
-        /// The error's code.
         code: String,
         /// The reason, for the swarm's user.
         why: String,
@@ -136,7 +129,6 @@ struct ApiProblem {
     charged_credits: Option<Credits>,
 }
 
-/// The reaction to an unsuccessful call.
 enum CallReaction {
     End(ModelCallError),
     /// The call is running: retry soon, without a limit.

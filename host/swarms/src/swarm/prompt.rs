@@ -3,7 +3,6 @@
 /// The text that is added to an agent's own prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InjectedText<'a> {
-    /// Nothing.
     Nothing,
     /// The swarm's context, for the first agent.
     Context(&'a str),

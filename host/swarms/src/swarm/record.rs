@@ -122,7 +122,6 @@ impl SwarmStatus {
         }
     }
 
-    /// Returns the status with a name.
     pub fn named(name: &str) -> Option<Self> {
         [
             Self::Queued,

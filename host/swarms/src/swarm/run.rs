@@ -40,7 +40,6 @@ use super::unpriced::{self, CallState};
 /// The maximum claims of a run without a finished step.
 const MAX_RECOVERIES: i64 = 5;
 
-/// The timeout of the ledger.
 const LEDGER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pause before a retry at the ledger.
@@ -239,7 +238,6 @@ impl ActiveRun<'_> {
         self.run.budget.saturating_sub(self.spent)
     }
 
-    /// The deadline of the run.
     pub(super) fn deadline(&self) -> Instant {
         let left = self.run.deadline.0 - self.parts.ledger.now().0;
         Instant::now() + Duration::from_millis(left.max(0) as u64)

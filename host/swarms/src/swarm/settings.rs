@@ -29,12 +29,10 @@ pub struct SwarmSettings {
     pub keep_days: NonZeroU32,
 }
 
-/// The settings of an executor.
 #[derive(Debug, Clone, Copy)]
 pub struct ExecutorSettings {
     /// The maximum concurrent runs.
     pub concurrent: NonZeroU32,
-    /// The lifetime of a lease.
     pub lease: Duration,
     /// The time for which finished runs are kept.
     pub keep: Duration,
@@ -55,7 +53,6 @@ impl Default for SwarmSettings {
 }
 
 impl SwarmSettings {
-    /// Returns the executor's settings.
     pub fn executor(&self) -> ExecutorSettings {
         ExecutorSettings {
             concurrent: self.concurrent,

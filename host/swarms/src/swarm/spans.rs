@@ -17,7 +17,6 @@ use weir_telemetry::spans::{Span, Tracer};
 use super::record::{AgentResult, AgentStatus, SwarmStatus};
 use super::store::SwarmRun;
 
-/// The position of a run in a trace.
 pub(super) struct RunTrace {
     tracer: Tracer,
     run_id: String,

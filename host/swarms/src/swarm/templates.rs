@@ -26,7 +26,6 @@ pub struct TemplateAgent {
     depends_on: Option<&'static str>,
 }
 
-/// All templates.
 pub static TEMPLATES: [Template; 5] = [
     Template {
         name: "Content Pipeline",

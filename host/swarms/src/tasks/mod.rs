@@ -37,7 +37,6 @@ use crate::swarm::Swarms;
 /// The parts of a gateway that keep and start tasks. Cheap to clone.
 #[derive(Clone)]
 pub struct TaskParts {
-    /// The stored tasks.
     pub store: TaskStore,
     /// Credentials of the tools of tasks' agents.
     pub credentials: TaskCredentials,

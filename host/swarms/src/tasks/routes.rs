@@ -482,7 +482,6 @@ fn next_fire(definition: &Definition, now: Millis) -> Result<Option<Millis>, Api
     }
 }
 
-/// The response with a new or repeated start.
 fn started((run, is_repeat): (SwarmRun, bool)) -> Response {
     let mut response = (StatusCode::ACCEPTED, Json(record_of(&run))).into_response();
     if is_repeat {

@@ -25,7 +25,6 @@ pub struct ScheduleText {
     pub time_zone: String,
 }
 
-/// A parsed schedule.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     cron: Cron,

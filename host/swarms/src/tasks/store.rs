@@ -36,7 +36,6 @@ pub struct TaskStore {
 /// The reasons for which a task cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskStoreError {
-    /// The database failed.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
     /// The stored data is from another version, or its sealing key is gone.
@@ -44,17 +43,14 @@ pub enum TaskStoreError {
     Unreadable(String),
 }
 
-/// A stored task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// Its id.
     pub id: String,
     /// The account that owns it and pays.
     pub user_id: String,
     /// The parts of the account whose budgets apply to starts: the API key of the latest definition, its project, and the
     /// member who wrote it.
     pub parts: Vec<BudgetPart>,
-    /// The definition.
     pub definition: Definition,
     /// The next time of its schedule.
     pub next_fire_at: Option<Millis>,

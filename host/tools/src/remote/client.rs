@@ -38,7 +38,6 @@ pub(super) struct RemoteCallError {
     pub(super) status: Option<u16>,
 }
 
-/// The protocol of a server.
 #[derive(Debug, Clone)]
 enum ServerProtocol {
     Modern,
@@ -56,7 +55,6 @@ pub(super) struct McpClient {
     era: Mutex<Option<ProtocolDiscovery>>,
 }
 
-/// The shared discovery of a server's protocol.
 type ProtocolDiscovery = Shared<BoxFuture<'static, Result<ServerProtocol, RemoteCallError>>>;
 
 /// The parts for requests to a server.
@@ -112,7 +110,6 @@ impl McpClient {
         Err(unfit("its list of tools has too many pages"))
     }
 
-    /// Calls a tool.
     pub(super) async fn call(
         &self,
         tool: &str,

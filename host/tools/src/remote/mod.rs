@@ -55,7 +55,6 @@ struct RemoteState {
     records: Records,
 }
 
-/// The servers and their tools.
 #[derive(Default)]
 struct KnownServers {
     clients: Vec<Arc<McpClient>>,
@@ -65,9 +64,7 @@ struct KnownServers {
 
 /// The records about remote tools.
 pub struct Records {
-    /// The audit log.
     pub audit: Audit,
-    /// The metrics.
     pub metrics: McpMetrics,
     /// The clock for the times of pins.
     pub clock: Clock,
@@ -176,7 +173,6 @@ impl RemoteTools {
         self.0.looking.send_replace(());
     }
 
-    /// The store of pins.
     pub(super) fn pins(&self) -> &PinStore {
         &self.0.pins
     }
@@ -186,7 +182,6 @@ impl RemoteTools {
         self.known().tools.get(name).cloned()
     }
 
-    /// Returns the usable tools.
     pub fn serving(&self) -> Vec<RemoteTool> {
         let known = self.known();
         let serving = known.tools.values().filter(|tool| tool.is_serving());
@@ -366,7 +361,6 @@ impl RemoteTool {
         !self.is_changed
     }
 
-    /// The URL for calls.
     pub fn url(&self) -> &str {
         &self.client.server.url
     }

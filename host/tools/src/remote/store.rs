@@ -7,7 +7,6 @@ use utoipa::ToSchema;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
-/// The store of pins.
 #[derive(Clone)]
 pub struct PinStore {
     database: Database,
@@ -42,7 +41,6 @@ pub(super) enum ToolChange {
 }
 
 impl PinStore {
-    /// Returns the store in this database.
     pub fn new(database: Database) -> Self {
         Self { database }
     }

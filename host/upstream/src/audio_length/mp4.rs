@@ -16,7 +16,6 @@ const ENTRY_BYTES: usize = 28;
 /// Formats of sound whose packets have a known time.
 const KNOWN: [&[u8]; 5] = [b"mp4a", b"Opus", b"fLaC", b"alac", b".mp3"];
 
-/// A track.
 #[derive(Default)]
 struct Track<'a> {
     id: u32,
@@ -345,7 +344,6 @@ fn tables<'a>(content: &'a [u8], track: &mut Track<'a>) -> Option<()> {
     Some(())
 }
 
-/// Returns the codec of a sample entry.
 fn codec(entry: &FileBox<'_>) -> Option<Codec> {
     // QuickTime's later versions have more fields.
     let more = match entry.content.get(8..10)? {
@@ -417,7 +415,6 @@ fn descriptor(bytes: &[u8], tag: u8) -> Option<&[u8]> {
     rest.get(..size)
 }
 
-/// A box.
 #[derive(Clone, Copy)]
 struct FileBox<'a> {
     /// Its place in its parent.

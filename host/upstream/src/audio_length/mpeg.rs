@@ -22,7 +22,6 @@ const BIT_RATES: [[u32; 15]; 5] = [
     [0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160],
 ];
 
-/// The header of a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct FrameHeader {
     /// Version, layer and sample rate: the same in all frames of a stream.

@@ -19,7 +19,6 @@ const HEADER_BYTES: usize = 16 << 20;
 /// The bytes of an audio packet that tell its time.
 const PACKET_BYTES: usize = 32;
 
-/// A logical stream.
 #[derive(Default)]
 struct LogicalStream {
     /// The beginning of a packet that continues on the next page.

@@ -27,7 +27,6 @@ const SAMPLING_FREQUENCY: u32 = 0xb5;
 const CHANNELS: u32 = 0x9f;
 const BIT_DEPTH: u32 = 0x6264;
 
-/// A track.
 #[derive(Default)]
 struct Track<'a> {
     number: u64,
@@ -234,7 +233,6 @@ fn xiph_size(bytes: &[u8]) -> Option<(usize, &[u8])> {
     Some((255 * full + last, &bytes[full + 1..]))
 }
 
-/// An element of EBML.
 struct Element {
     id: u32,
     content: usize,

@@ -65,7 +65,6 @@ enum Kind {
 
 /// The proof of an application at Entra.
 pub enum EntraProof {
-    /// Its secret.
     Secret(Secret),
     /// A file with an assertion, which is read for each token.
     Assertion(PathBuf),
@@ -73,20 +72,17 @@ pub enum EntraProof {
 
 /// A source of AWS's keys.
 pub enum AwsSource {
-    /// Fixed keys.
     Keys {
         /// The access key's id.
         id: Secret,
         /// The secret access key.
         secret: Secret,
-        /// The session token.
         session_token: Option<Secret>,
     },
     /// A role that a web identity assumes.
     WebIdentity {
         /// AWS's token service.
         sts: Url,
-        /// The role.
         role: String,
         /// The name of the session in AWS's logs.
         session: String,
@@ -210,7 +206,6 @@ impl Mint {
         })
     }
 
-    /// An application at Entra.
     pub fn entra(
         authority: &str,
         tenant: &str,

@@ -42,7 +42,6 @@ use crate::cli::bundle::bundle;
 use crate::cli::user_folder::shared_code;
 use crate::{router, server};
 
-/// Connect timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Response timeout: longer than the compilation of a plugin.
@@ -93,7 +92,6 @@ pub(super) struct GatewayAnswer<T> {
 }
 
 impl ResponseContent {
-    /// Parses the body.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> anyhow::Result<GatewayAnswer<T>> {
         let json: Value =
             serde_json::from_slice(&self.0).context("the gateway's response is not JSON")?;

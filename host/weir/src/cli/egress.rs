@@ -64,7 +64,6 @@ pub(super) async fn run(command: EgressCommand, config: Option<&Path>) -> ExitCo
     }
 }
 
-/// Returns the policy of a tool.
 fn policy(tool: Option<&str>, config: Option<&Path>) -> anyhow::Result<Option<EgressPolicy>> {
     let Some(tool) = tool else {
         return Ok(None);

@@ -63,7 +63,6 @@ impl AdminSocket {
         })
     }
 
-    /// Accepts connections for ever.
     pub(super) async fn accept(&self, routes: Router, connections: &ConnectionCloser) {
         let mut server = http1::Builder::new();
         server

@@ -8,9 +8,7 @@ use super::connections::{ConnectionEntry, ConnectionState};
 
 /// The resources, released after the last request.
 pub(super) struct ConnectionResources {
-    /// The connection's entry.
     pub entry: ConnectionEntry,
-    /// The connection's slot.
     pub place: ConnectionSlot,
     /// The client's address, or the address of its proxy.
     pub client: IpAddr,

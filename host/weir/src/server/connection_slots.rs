@@ -32,7 +32,6 @@ pub(super) struct ConnectionSlots {
     events: Arc<Semaphore>,
 }
 
-/// A connection's slot.
 pub(super) struct ConnectionSlot {
     places: Arc<ConnectionSlots>,
     permit: Mutex<OwnedSemaphorePermit>,

@@ -53,7 +53,6 @@ pub(super) enum Eviction {
     AllBusy,
 }
 
-/// The connections of a listener.
 pub(super) struct ListenerConnections {
     per_address: usize,
     trusted_proxies: Vec<IpNet>,
@@ -64,7 +63,6 @@ pub(super) struct ListenerConnections {
     lines: Mutex<HashMap<Option<ClientAddress>, AddressConnections>>,
 }
 
-/// The connections of an address.
 #[derive(Default)]
 struct AddressConnections {
     lines: Vec<Arc<ConnectionState>>,
@@ -85,7 +83,6 @@ pub(super) struct ConnectionEntry {
     line: Arc<ConnectionState>,
 }
 
-/// The state of one connection.
 pub(super) struct ConnectionState {
     /// The time from which the connection takes no further request.
     pub expires_at: Instant,

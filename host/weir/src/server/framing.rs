@@ -21,7 +21,6 @@ pub(super) enum ConnectionFraming {
     Head,
     /// The last bytes of a body, this many.
     Length(u64),
-    /// A chunked body.
     Chunked(Chunk),
 }
 

@@ -51,7 +51,6 @@ pub(super) const COLUMNS: [&str; 43] = [
     "x_ProviderCost",
 ];
 
-/// Nano-USD in a cent.
 const CENT_NANO_USD: i64 = 10_000_000;
 
 /// The day of a line, and its billing month.
@@ -65,9 +64,7 @@ pub(super) struct ChargeDay {
 /// The main category of a charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChargeCategory {
-    /// Requests.
     Usage,
-    /// Purchases.
     Purchase,
     /// Credits without a payment.
     Credit,

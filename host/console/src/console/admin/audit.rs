@@ -18,7 +18,6 @@ use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{AUDIT, Frame};
 use crate::console::session::ConsoleAdmin;
 
-/// The fields of the filter.
 const FIELDS: [&str; 6] = ["changes", "kind", "user_id", "actor", "from", "to"];
 
 #[derive(Template)]

@@ -225,14 +225,12 @@ fn done(admin: &ConsoleAdmin, outcome: Result<i64, ApiError>) -> Result<Response
     }
 }
 
-/// Returns new and changed models, each with a title.
 fn titled(changes: &CatalogChanges) -> Vec<(&'static str, &ModelChange)> {
     let added = changes.added.iter().map(|model| ("New model", model));
     let changed = changes.changed.iter().map(|model| ("Changed model", model));
     added.chain(changed).collect()
 }
 
-/// Returns a value of a change with its unit.
 fn with_unit(value: &Value, change: &FieldChange) -> String {
     match (&change.unit, value) {
         (Some(unit), Value::Number(_)) => format!("{} {unit}", shown(value)),

@@ -29,7 +29,6 @@ const TOKEN_PRICES: [(&str, &str); 9] = [
     ("search", "Search of the web, or of documents"),
 ];
 
-/// Other prices.
 const UNIT_PRICES: [(&str, &str); 3] = [
     ("image", "Image"),
     ("characters", "Million characters"),
@@ -219,7 +218,6 @@ fn price_table(title: String, owner: &str, price: &Value) -> PriceTable {
     }
 }
 
-/// Returns the changed prices, as fields of the model.
 fn changed_prices(model: &Value, fields: &FormFields) -> Result<Value, ApiError> {
     let names = || {
         TOKEN_PRICES
@@ -271,7 +269,6 @@ fn changed_prices(model: &Value, fields: &FormFields) -> Result<Value, ApiError>
     Ok(changed.into())
 }
 
-/// Returns the other changed fields of the model.
 fn changed_fields(model: &Value, fields: &FormFields) -> Result<Value, ApiError> {
     let mut changed = Map::new();
     let mut change = |name: &str, new: Value, old: &Value| {

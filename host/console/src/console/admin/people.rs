@@ -46,7 +46,6 @@ impl People {
         }
     }
 
-    /// Returns a user.
     pub(super) fn user(&self, id: &str) -> ShownActor {
         ShownActor {
             name: self.0.get(id).map_or(id, String::as_str).to_owned(),

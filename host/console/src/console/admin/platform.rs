@@ -21,7 +21,6 @@ use crate::console::plot::{Plot, PlotLine};
 use crate::console::respond;
 use crate::console::session::ConsoleAdmin;
 
-/// The fields of the form.
 const FIELDS: [&str; 6] = ["period", "group", "provider", "model", "key", "account"];
 
 #[derive(Template)]
@@ -54,7 +53,6 @@ struct OverviewView {
     updated: String,
 }
 
-/// The values of the form.
 struct OverviewRequest([(&'static str, String); FIELDS.len()]);
 
 /// `GET /console/admin`

@@ -27,7 +27,6 @@ struct ProviderPage {
     models: Vec<ServedModel>,
 }
 
-/// A model of the provider.
 struct ServedModel {
     id: String,
     /// Other providers that get requests.

@@ -22,7 +22,6 @@ use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{ALL_REQUESTS, Frame};
 use crate::console::session::ConsoleAdmin;
 
-/// The fields of the filter.
 const FIELDS: [&str; 10] = [
     "status",
     "error",

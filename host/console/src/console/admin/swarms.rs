@@ -16,7 +16,6 @@ use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{ALL_SWARMS, Frame};
 use crate::console::session::ConsoleAdmin;
 
-/// The fields of the filter.
 const FIELDS: [&str; 2] = ["user_id", "open"];
 
 #[derive(Template)]

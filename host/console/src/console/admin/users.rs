@@ -25,7 +25,6 @@ use crate::console::format::{self, DisplayTime};
 use crate::console::frame::{Frame, PEOPLE};
 use crate::console::session::ConsoleAdmin;
 
-/// The fields of the filter.
 const FIELDS: [&str; 3] = ["subject", "plan", "disabled"];
 
 #[derive(Template)]
@@ -38,7 +37,6 @@ struct UsersPage {
     now: Millis,
 }
 
-/// A user in a list.
 struct ListedUser {
     user: UserItem,
     /// Credits that no open request holds.

@@ -18,7 +18,6 @@ use crate::console::session::ConsoleAdmin;
 
 const STATES: [&str; 4] = ["waiting", "failed", "applied", "ignored"];
 
-/// The fields of the filter.
 const FIELDS: [&str; 2] = ["state", "user_id"];
 
 #[derive(Template)]

@@ -36,7 +36,6 @@ impl Dice {
     }
 }
 
-/// The behaviour of a component.
 #[derive(Clone, Copy)]
 struct Behaviour {
     traps: f64,

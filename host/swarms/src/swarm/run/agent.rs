@@ -34,11 +34,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The user's message for a charged but lost response.
 const LOST: &str = "The model's answer was lost.";
 
-/// The end of an agent.
 pub(super) struct AgentEnd {
-    /// The status for the user.
     pub(super) status: AgentStatus,
-    /// The final output.
     pub(super) output: String,
     /// The reason of a failure.
     pub(super) error: Option<String>,
@@ -48,7 +45,6 @@ pub(super) struct AgentEnd {
     pub(super) halt: Option<RunHalt>,
 }
 
-/// A running agent.
 pub(super) struct AgentLoop<'l, 'r> {
     pub(super) running: &'l mut ActiveRun<'r>,
     pub(super) agent: &'l SwarmAgent,
@@ -56,7 +52,6 @@ pub(super) struct AgentLoop<'l, 'r> {
     messages: Vec<Value>,
     /// The tools in the models' format.
     tools: Vec<Value>,
-    /// The last text.
     last_text: String,
 }
 
@@ -88,7 +83,6 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
         }
     }
 
-    /// Runs the agent to its end.
     pub(super) async fn run(mut self) -> Result<AgentEnd, StepBreak> {
         for iteration in 1..=self.agent.max_iterations {
             let message = match self.model_step(iteration).await {

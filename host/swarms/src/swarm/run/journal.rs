@@ -23,7 +23,6 @@ pub(super) enum JournalEntry<'a> {
     Look,
     /// The hold of model calls.
     ParentHold(&'a HoldId),
-    /// The start of an agent.
     BeginAgent {
         /// The agent's position.
         number: i64,
@@ -32,18 +31,14 @@ pub(super) enum JournalEntry<'a> {
     },
     /// The intent of a step, unless the run ends.
     Intend(&'a NewStep<'a>),
-    /// The end of a step.
     EndStep {
-        /// The result of the step.
         end: &'a StepEnd<'a, Value>,
         /// The clients' event for a tool call.
         told: Option<&'a Value>,
     },
-    /// The end of an agent.
     EndAgent {
         /// The agent's position.
         number: i64,
-        /// The agent's result.
         result: &'a AgentResult,
         /// The clients' event.
         told: &'a Value,
@@ -52,7 +47,6 @@ pub(super) enum JournalEntry<'a> {
     EndRun {
         /// The status, unless the run was cancelled.
         status: SwarmStatus,
-        /// The outcome.
         outcome: &'a SwarmOutcome,
         /// The clients' record, except status and error.
         record: &'a SwarmRecord,

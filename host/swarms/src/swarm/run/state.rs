@@ -21,7 +21,6 @@ use crate::swarm::store::{Lease, LeaseError, RunStep, SwarmRun, SwarmStore, Swar
 /// The parts of an executor. Cheap to clone.
 #[derive(Clone)]
 pub struct ExecutorParts {
-    /// The store of swarms.
     pub store: SwarmStore,
     /// The database with the keys of swarms.
     pub database: Database,
@@ -33,27 +32,20 @@ pub struct ExecutorParts {
     pub catalog: Arc<LiveCatalog>,
     /// The client for model calls.
     pub api: ModelApi,
-    /// The tools of agents.
     pub tools: Tools,
-    /// The credentials of tasks.
     pub credentials: TaskCredentials,
     /// The waiters for writes.
     pub deltas: Deltas,
-    /// Metrics for Prometheus.
     pub metrics: SwarmMetrics,
     /// The recorder of spans.
     pub tracer: Tracer,
 }
 
-/// A run in progress.
 pub(super) struct ActiveRun<'a> {
-    /// The executor's parts.
     pub parts: &'a ExecutorParts,
-    /// The lease of the run.
     pub lease: &'a Lease,
     /// The run at the time of the claim.
     pub run: SwarmRun,
-    /// The recorded steps.
     pub steps: Vec<RunStep>,
     /// The cost so far.
     pub spent: Credits,
@@ -87,14 +79,11 @@ impl Drop for ParentHold {
 pub(super) enum RunHalt {
     /// The run ends with this reason for its user.
     Stopped(String),
-    /// The user cancelled the run.
     Cancelled,
 }
 
-/// The interruptions of a step.
 #[derive(Debug)]
 pub(super) enum StepBreak {
-    /// The run ends.
     Halt(RunHalt),
     /// The executor with the lease continues the run later.
     Leave(LeaseError),

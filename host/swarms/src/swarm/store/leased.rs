@@ -13,7 +13,6 @@ use crate::swarm::request::SwarmRequest;
 /// The right to work on a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// The run.
     pub run_id: String,
     /// The number of the claim.
     pub fence: i64,
@@ -25,7 +24,6 @@ pub enum LeaseError {
     /// Another executor owns the run, or may own it.
     #[error("the lease is lost")]
     Lost,
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] SwarmStoreError),
     /// The ledger failed: the credits could not be reserved.
@@ -62,9 +60,7 @@ pub struct LeasedTransaction<'a> {
     bytes: i64,
 }
 
-/// The intent of a step.
 pub struct NewStep<'a> {
-    /// The position of the step.
     pub place: StepPosition,
     /// The SHA-256 of the input.
     pub input_hash: [u8; 32],
@@ -78,9 +74,7 @@ pub struct NewStep<'a> {
     pub component_digest: Option<&'a str>,
 }
 
-/// The result of a step.
 pub struct StepEnd<'a, T> {
-    /// The position of the step.
     pub place: StepPosition,
     /// The state: `done`, `failed`, `uncertain` or `blocked`.
     pub state: &'a str,
@@ -319,7 +313,6 @@ impl LeasedTransaction<'_> {
         sealed
     }
 
-    /// Commits the transaction.
     pub async fn commit(mut self) -> Result<(), LeaseError> {
         if self.bytes != 0 {
             sqlx::query("UPDATE swarm_runs SET bytes = bytes + $1 WHERE id = $2")

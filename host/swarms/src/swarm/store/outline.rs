@@ -9,19 +9,15 @@ use weir_storage::clock::Millis;
 /// A run without its encrypted fields.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunOutline {
-    /// Its id.
     pub id: String,
     /// The user who pays.
     pub user_id: String,
     /// The client's name of the pipeline.
     pub swarm_id: String,
-    /// The task of the run.
     pub task_id: Option<String>,
     /// The status's name.
     pub status: String,
-    /// The number of completed agents.
     pub agents_completed: i64,
-    /// The number of agents.
     pub agents_total: i64,
     /// The cost so far.
     pub credits: Credits,
@@ -29,11 +25,9 @@ pub struct RunOutline {
     pub created_at: Millis,
     /// The time of the cancellation's request.
     pub cancel_requested_at: Option<Millis>,
-    /// The time of the end.
     pub ended_at: Option<Millis>,
 }
 
-/// A filter of runs.
 #[derive(Debug, Clone, Default)]
 pub struct RunFilter {
     /// Only runs of this user.

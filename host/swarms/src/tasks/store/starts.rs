@@ -41,12 +41,10 @@ impl Trigger {
     }
 }
 
-/// The cause of a start.
 #[derive(Debug, Clone, Copy)]
 pub struct Cause<'a> {
     /// The id that identifies repeats.
     pub id: &'a str,
-    /// The trigger.
     pub trigger: Trigger,
     /// The scheduled time, if the task's own schedule fires.
     pub slot: Option<Millis>,
@@ -55,13 +53,11 @@ pub struct Cause<'a> {
 /// A start of a task, or a failed attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskStart {
-    /// The task.
     pub task_id: String,
     /// The trigger's name.
     pub trigger: String,
     /// The scheduled time, if the task's own schedule fired.
     pub slot: Option<Millis>,
-    /// The time of the start.
     pub started_at: Millis,
     /// The run, if there is one.
     pub execution_id: Option<String>,
@@ -78,20 +74,15 @@ pub struct StartRefusal {
     pub message: String,
 }
 
-/// The end of a start.
 pub enum StartEnd<'a> {
     /// The start has created this run.
     Started(&'a str),
-    /// The start was refused.
     Refused(StartRefusal),
 }
 
-/// A due schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueSchedule {
-    /// The task.
     pub task_id: String,
-    /// The scheduled time.
     pub at: Millis,
 }
 
@@ -99,7 +90,6 @@ pub struct DueSchedule {
 pub struct NewFire<'a> {
     /// The schedule as it was read.
     pub due: &'a DueSchedule,
-    /// The next time.
     pub next: Option<Millis>,
     /// The slot, and its claim.
     pub start: &'a OpenStart,
@@ -112,11 +102,9 @@ pub struct NewFire<'a> {
 /// A slot that has fired, without a result so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenStart {
-    /// The task.
     pub task_id: String,
     /// The id that identifies repeats.
     pub cause: String,
-    /// The slot.
     pub slot: Millis,
     /// The end of this node's claim.
     pub claimed_until: Millis,
@@ -316,7 +304,6 @@ impl TaskStore {
         rows.iter().map(|row| self.read_start(row)).collect()
     }
 
-    /// Returns the last starts of each of some tasks.
     pub async fn last_starts(&self, task_ids: &[&str]) -> Result<Vec<TaskStart>, TaskStoreError> {
         let among = match self.database.dialect() {
             SqlDialect::Sqlite => "SELECT value FROM json_each($1)",

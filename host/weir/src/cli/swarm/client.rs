@@ -14,7 +14,6 @@ use weir_storage::secrets::Secret;
 use super::arguments::SwarmGateway;
 use crate::cli::connection::{AdminConnection, default_url, no_gateway, refusal};
 
-/// Connect timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Timeout of a response that is not a stream.

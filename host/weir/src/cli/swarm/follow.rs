@@ -30,7 +30,6 @@ enum EventDisplay {
     Live(View),
 }
 
-/// An event of a swarm.
 #[derive(Debug, PartialEq)]
 struct SwarmEvent {
     /// The event's number, if it has one.

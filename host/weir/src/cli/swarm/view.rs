@@ -13,7 +13,6 @@ use super::terminal;
 /// Characters of a model's output that the view keeps: more than a line has.
 const SAID_CHARS: usize = 1_000;
 
-/// The state of the view.
 pub(super) struct View {
     title: String,
     agents: Vec<AgentView>,
@@ -45,7 +44,6 @@ enum AgentState {
     Failed(String),
 }
 
-/// A line's style.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum LineStyle {
     Plain,
@@ -55,7 +53,6 @@ enum LineStyle {
 }
 
 impl View {
-    /// Makes the view of a new swarm.
     pub(super) fn new(swarm: &Value, has_colours: bool) -> Self {
         let agents = swarm["agents"].as_array().map_or(&[][..], Vec::as_slice);
         let names = agents.iter().filter_map(|agent| agent["name"].as_str());
@@ -69,7 +66,6 @@ impl View {
         }
     }
 
-    /// Applies an event.
     pub(super) fn note(&mut self, event: &str, data: &Value) {
         let text = |field: &str| data[field].as_str().unwrap_or_default();
         let number = |field: &str| data[field].as_i64().unwrap_or_default();

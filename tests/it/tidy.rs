@@ -92,18 +92,19 @@ fn every_module_opens_with_what_it_is_for() {
 fn every_adapter_has_its_four_files() {
     for entry in fs::read_dir(root().join("plugins/adapters")).expect("the adapters") {
         let folder = entry.expect("an entry").path();
-        for file in [
-            "Cargo.toml",
-            "plugin.toml",
-            "src/lib.rs",
-            "src/translate.rs",
-        ] {
+        for file in ["Cargo.toml", "plugin.toml", "src/lib.rs"] {
             assert!(
                 folder.join(file).exists(),
                 "{} lacks {file}",
                 folder.display()
             );
         }
+        let module = ["src/translate.rs", "src/translate/mod.rs"];
+        assert!(
+            module.iter().any(|file| folder.join(file).exists()),
+            "{} lacks the module `translate`",
+            folder.display()
+        );
     }
 }
 

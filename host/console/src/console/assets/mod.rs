@@ -11,16 +11,16 @@ use weir_app::request_layer::PermanentResponse;
 use weir_errors::{ApiError, ErrorCode};
 use weir_storage::ids::Hex;
 
-const STYLE: &str = include_str!("assets/console.css");
-const SCRIPT: &str = include_str!("assets/console.js");
-const DOCS: &str = include_str!("assets/docs.js");
-const PLAYGROUND: &str = include_str!("assets/playground.js");
+const STYLE: &str = include_str!("console.css");
+const SCRIPT: &str = include_str!("console.js");
+const DOCS: &str = include_str!("docs.js");
+const PLAYGROUND: &str = include_str!("playground.js");
 /// htmx 2.0.11, unchanged; its licence is beside it.
-const HTMX: &str = include_str!("assets/htmx.min.js");
-const PLOTS: &str = include_str!("assets/plots.js");
+const HTMX: &str = include_str!("htmx.min.js");
+const PLOTS: &str = include_str!("plots.js");
 /// uPlot 1.6.32, `dist/uPlot.iife.min.js` and `dist/uPlot.min.css` unchanged; its licence is beside them.
-const UPLOT: &str = include_str!("assets/uplot.min.js");
-const PLOT_STYLE: &str = include_str!("assets/uplot.min.css");
+const UPLOT: &str = include_str!("uplot.min.js");
+const PLOT_STYLE: &str = include_str!("uplot.min.css");
 
 static ASSETS: LazyLock<Assets> = LazyLock::new(|| Assets {
     style: Asset::new("console", "css", STYLE),

@@ -9,10 +9,10 @@ use anyhow::{Context, bail};
 use super::output::program;
 
 /// The development configuration: every setting that a first trial may need, as a comment.
-const DEVELOPMENT: &str = include_str!("init/weir.toml");
+const DEVELOPMENT: &str = include_str!("weir.toml");
 
 /// The production configuration.
-const PRODUCTION: &str = include_str!("../../../deploy/weir.toml");
+const PRODUCTION: &str = include_str!("../../../../deploy/weir.toml");
 
 #[derive(clap::Args)]
 pub(super) struct InitArguments {

@@ -72,12 +72,12 @@ mod tests {
 
     /// Tones of 1.2 seconds, made by ffmpeg 9.0.2 (`-f lavfi -i sine=frequency=440:duration=1.2:sample_rate=8000 -ac 1`).
     const TONES: [(&str, &[u8]); 6] = [
-        ("flac", include_bytes!("audio_length/tone.flac")),
-        ("mp3", include_bytes!("audio_length/tone.mp3")),
-        ("mp4", include_bytes!("audio_length/tone.mp4")),
-        ("opus", include_bytes!("audio_length/tone.ogg")),
-        ("vorbis", include_bytes!("audio_length/tone-vorbis.ogg")),
-        ("webm", include_bytes!("audio_length/tone.webm")),
+        ("flac", include_bytes!("tone.flac")),
+        ("mp3", include_bytes!("tone.mp3")),
+        ("mp4", include_bytes!("tone.mp4")),
+        ("opus", include_bytes!("tone.ogg")),
+        ("vorbis", include_bytes!("tone-vorbis.ogg")),
+        ("webm", include_bytes!("tone.webm")),
     ];
 
     /// A file in RIFF's form with a second of samples for each of `seconds`, whose head says `said` bytes of samples.
@@ -119,7 +119,7 @@ mod tests {
     /// A client could otherwise pay for a second and have an hour transcribed.
     #[test]
     fn a_head_that_says_too_little_is_not_believed() {
-        let frames = include_bytes!("audio_length/tone.mp3");
+        let frames = include_bytes!("tone.mp3");
         // The head of an mp3 is a frame with the number of frames; the same frames follow several times.
         let measured = seconds(&frames.repeat(5)).expect("a length");
         assert!((6..=8).contains(&measured), "{measured}");

@@ -5,8 +5,8 @@ use weir_adapter_anthropic::translate::Anthropic;
 use weir_sdk::adapter::{Exchange, RefusedSetting, Setting};
 use weir_sdk::chat::{
     AllowedTools, Audio, BuiltInTool, CacheLifetime, CallKind, ChatRequest, Content, CustomTool,
-    File, Image, JsonSchema, Message, Opaque, Reasoning, ReasoningEffort, ReasoningRequest,
-    ResponseFormat, Role, Source, ToolCall, ToolChoice, ToolContent, ToolKind,
+    File, Image, JsonSchema, Message, Opaque, ReasoningEffort, ReasoningRequest, ResponseFormat,
+    Role, Source, ToolCall, ToolChoice, ToolContent, ToolKind,
 };
 use weir_sdk::testing::{
     NO_REASONING, SentRequest, body, call, chat, file, function, image, message, pair, part,
@@ -54,24 +54,6 @@ fn refuses_message(message: Message) {
         refused_field::<Anthropic>(with_messages(vec![message])),
         "messages[0]"
     );
-}
-
-#[test]
-fn sends_a_small_request_small() {
-    let sent = sent(chat("Say \"hé\"\n"));
-    assert_eq!(sent.path, "/messages");
-    assert_eq!(
-        sent.headers,
-        [
-            pair("content-type", "application/json"),
-            pair("anthropic-version", "2023-06-01")
-        ]
-    );
-    assert_eq!(
-        sent.text,
-        r#"{"model":"model-1","max_tokens":100,"messages":[{"role":"user","content":"Say \"hé\"\n"}]}"#
-    );
-    assert_eq!(sent.ignored, [""; 0]);
 }
 
 #[test]
@@ -399,24 +381,6 @@ fn refuses_messages_that_it_cannot_say() {
 }
 
 #[test]
-fn says_later_what_the_system_said_later() {
-    assert_eq!(
-        messages(vec![
-            user(vec![text("a")]),
-            message(Role::System, vec![text("Be brief.")]),
-            assistant(vec![text("b")]),
-        ]),
-        json!([
-            {"role": "user", "content": [
-                {"type": "text", "text": "a"},
-                {"type": "text", "text": "<system-reminder>\nBe brief.\n</system-reminder>"},
-            ]},
-            {"role": "assistant", "content": "b"},
-        ])
-    );
-}
-
-#[test]
 fn leaves_out_what_says_nothing() {
     let thought = reasoning("not signed by this one");
     let mut request = with_messages(vec![
@@ -431,27 +395,6 @@ fn leaves_out_what_says_nothing() {
         json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])
     );
     assert_eq!(sent.ignored, ["signature", "reasoning"]);
-}
-
-#[test]
-fn replays_what_it_wrote_itself() {
-    let mut empty = part(reasoning(""));
-    empty.signature = Some("c2ln".to_owned());
-    let sealed = part(Content::Reasoning(Reasoning {
-        text: String::new(),
-        sealed: Some("c2VhbGVk".to_owned()),
-        id: None,
-    }));
-    let mut said = assistant(vec![Content::Refusal("No.".to_owned())]);
-    said.parts.splice(0..0, [empty, sealed]);
-    assert_eq!(
-        messages(vec![said])[0]["content"],
-        json!([
-            {"type": "thinking", "thinking": "", "signature": "c2ln"},
-            {"type": "redacted_thinking", "data": "c2VhbGVk"},
-            {"type": "text", "text": "No."},
-        ])
-    );
 }
 
 #[test]

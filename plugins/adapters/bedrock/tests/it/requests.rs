@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use weir_adapter_bedrock::translate::Bedrock;
 use weir_sdk::adapter::{Attachment, CredentialSlot, Exchange, RefusedSetting, Setting};
 use weir_sdk::chat::{
-    AllowedTools, Audio, BuiltInTool, CacheLifetime, ChatRequest, Content, CustomTool, File,
-    FunctionTool, Image, JsonSchema, Message, Reasoning, ReasoningEffort, ReasoningRequest,
-    ResponseFormat, Role, Source, ToolChoice, ToolContent, ToolKind,
+    AllowedTools, Audio, BuiltInTool, CacheLifetime, ChatRequest, Content, File, FunctionTool,
+    Image, JsonSchema, Message, Reasoning, ReasoningEffort, ReasoningRequest, ResponseFormat, Role,
+    Source, ToolChoice, ToolContent, ToolKind,
 };
 use weir_sdk::testing::{
     NO_REASONING, SentRequest, body, call, chat, file, function, image, message, pair, part,
@@ -24,18 +24,6 @@ fn said(text: &str) -> ToolContent {
 
 fn messages(messages: Vec<Message>) -> Value {
     body::<Bedrock>(with_messages(messages))["messages"].take()
-}
-
-#[test]
-fn sends_a_small_request_small() {
-    let sent = sent(chat("Say \"hé\"\n"), &[]);
-    assert_eq!(sent.path, "/model/model-1/converse");
-    assert_eq!(sent.headers, [pair("content-type", "application/json")]);
-    assert_eq!(
-        sent.text,
-        r#"{"messages":[{"role":"user","content":[{"text":"Say \"hé\"\n"}]}],"inferenceConfig":{"maxTokens":100}}"#
-    );
-    assert_eq!(sent.ignored, [""; 0]);
 }
 
 /// As botocore 1.44.8 serializes `{modelId}`.
@@ -380,25 +368,6 @@ fn names_each_choice_of_tools() {
         let config = config(choice);
         assert_eq!((shown(&config), &config["toolChoice"]), (tools, &written));
     }
-}
-
-#[test]
-fn makes_a_function_of_a_tool_that_takes_free_text() {
-    let chat = ChatRequest {
-        tools: vec![tool(ToolKind::Custom(CustomTool {
-            name: "patch".to_owned(),
-            description: Some("Patches.".to_owned()),
-            format: None,
-        }))],
-        ..chat("")
-    };
-    assert_eq!(
-        body::<Bedrock>(chat)["toolConfig"]["tools"][0]["toolSpec"],
-        json!({
-            "name": "patch", "description": "Patches.",
-            "inputSchema": {"json": {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}},
-        })
-    );
 }
 
 #[test]

@@ -22,18 +22,6 @@ fn said(text: &str) -> ToolContent {
 }
 
 #[test]
-fn sends_a_small_request_small() {
-    let sent = sent(chat("Say \"hé\"\n"));
-    assert_eq!(sent.path, "/chat");
-    assert_eq!(sent.headers, [pair("content-type", "application/json")]);
-    assert_eq!(
-        sent.text,
-        r#"{"model":"model-1","messages":[{"role":"user","content":"Say \"hé\"\n"}],"stream":false,"truncate":false,"shift":false,"options":{"num_predict":100}}"#
-    );
-    assert_eq!(sent.ignored, [""; 0]);
-}
-
-#[test]
 fn sends_all_that_a_request_can_say() {
     let request = ChatRequest {
         messages: vec![
@@ -303,15 +291,6 @@ fn asks_for_reasoning_as_the_model_takes_it() {
         ..NO_REASONING
     };
     assert_eq!(asked("qwen3", budget), json!(true));
-}
-
-#[test]
-fn asks_for_json_without_a_schema() {
-    let chat = ChatRequest {
-        response_format: ResponseFormat::Json,
-        ..chat("")
-    };
-    assert_eq!(body::<Ollama>(chat)["format"], "json");
 }
 
 #[test]

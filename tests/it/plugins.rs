@@ -546,7 +546,7 @@ async fn a_slot_goes_to_no_version_below_its_least() {
     let set = set_policy(&admin, "greeter", &least("0.4.0")).await;
     assert_eq!(set.status, 200, "{}", set.text());
     assert_eq!(set.json()["least_version"], "0.4.0");
-    // Neither the earlier component nor the bundled one, both of 0.1.0, is a target of a rollback.
+    // Neither the earlier component nor the bundled one, both of earlier versions, is a target of a rollback.
     assert_eq!(set.json()["previous"], Value::Null);
     let refused = roll_back(&admin, "greeter").await;
     refused.error(409, "NOTHING_TO_ROLL_BACK_TO");

@@ -117,6 +117,9 @@ fn the_program_has_its_bill_of_materials() {
     assert!(of(&openai["bom-ref"]).iter().any(sdk));
 }
 
+/// The version of the program, which the build and the tag of the image have.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 const IMAGE: &str = "registry.your-company.com:5000/weir";
 
 /// The digest of the image that the stand-in of docker pushes.
@@ -129,7 +132,7 @@ echo "optimized-build $*" >> "$CALLS"
 mkdir -p target/optimized
 cat > target/optimized/weir <<END
 #!/bin/sh
-[ "\$*" = version ] && exec echo "weir 0.1.0 (commit ${TOLD_COMMIT:-$WEIR_COMMIT})"
+[ "\$*" = version ] && exec echo "weir $VERSION (commit ${TOLD_COMMIT:-$WEIR_COMMIT})"
 exec "$PROGRAM" "\$@"
 END
 chmod +x target/optimized/weir
@@ -235,6 +238,7 @@ impl Repository {
             .env("PATH", format!("{}:{search}", path.join("bin").display()))
             .env("CALLS", path.join("calls"))
             .env("PROGRAM", weir_program())
+            .env("VERSION", VERSION)
             .env("DIGEST", DIGEST)
             .env("TOLD_COMMIT", told_commit)
             .env("RELEASE_BUILDER", "https://ci.example/runner");
@@ -263,7 +267,7 @@ impl Repository {
 fn a_release_is_signed_with_its_provenance_and_bills_of_materials() {
     let repository = Repository::new();
     let path = repository.folder.path();
-    let tag = format!("{IMAGE}:0.1.0");
+    let tag = format!("{IMAGE}:{VERSION}");
     let released = repository.release(&["key", "out", &tag], "");
     let complaint = text(&released.stderr);
     assert!(released.status.success(), "{complaint}");

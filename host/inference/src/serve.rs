@@ -20,7 +20,7 @@ use crate::deltas::DeltaPublisher;
 use crate::filters::{self, FilterResult};
 use crate::idempotency::{IdempotentRequest, RepeatResponse};
 use crate::meter::{self, CachedCharge, Meter, MeteredRequest};
-use crate::relay::{Relay, RequestBounds};
+use crate::relay::{Relay, RelayTerms, RequestBounds};
 use crate::reply::Reply;
 use crate::resolve::{self, ProviderChoice, ResolvedRequest};
 use crate::response_cache::{CacheLookup, CacheableRequest, CachedResponse, ResponseRecorder};
@@ -331,21 +331,19 @@ impl AdmittedRequest {
         };
         let key = asked.key.map(|key| (key, payer.account.clone()));
         let meter = Meter::new(parts, payer, rates, metered, terms.factors);
-        let make = match asked.stream {
-            true => Relay::stream,
-            false => Relay::plain,
+        let terms = RelayTerms {
+            screen: asked.passed.answer_screen(resolved.output_limit),
+            dialect: asked.dialect,
+            head,
+            is_stream: asked.stream,
+            bounds: bounds.clone(),
+            held: Box::new(held),
+            origins: std::mem::take(&mut resolved.origins),
+            session: asked.session,
+            publisher: asked.publisher,
+            recorder,
         };
-        let (mut relay, reply) = make(asked.dialect, head, meter, bounds.clone(), context.clone());
-        relay.occupy(held);
-        relay.screen(asked.passed.answer_screen(resolved.output_limit));
-        relay.place_messages(std::mem::take(&mut resolved.origins));
-        if let Some(session) = asked.session {
-            relay.go_on_with(session);
-        }
-        if let Some(publisher) = asked.publisher {
-            relay.publish_deltas(publisher);
-        }
-        relay.record(recorder);
+        let (relay, reply) = Relay::new(terms, meter, context.clone());
         let parts = parts.clone();
         let work: BoxedWork = match source {
             ResponseSource::Provider(route) => {

@@ -10,17 +10,15 @@
 //! time, and shutdown. **Invariant:** the connection of an incomplete stream breaks, so a client never mistakes it for
 //! a complete response.
 
-use std::convert::Infallible;
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+mod client;
+mod waits;
+
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, Sleep, sleep_until};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use weir_dialects::{AnswerHead, AnswerStream, BilledUsage, Dialect, MessageOrigin, PlainResponse};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use weir_dialects::{AnswerHead, BilledUsage, Dialect, MessageOrigin};
 use weir_errors::ApiError;
 use weir_ledger::idempotency::ClaimedKey;
 use weir_request::content_log::ResponseContent;
@@ -32,25 +30,20 @@ use weir_upstream::error::{ExchangeError, Phase};
 use weir_upstream::media::MediaPieces;
 use weir_upstream::sequence::{OutOfOrder, Sequence};
 
+use self::client::{Client, WaitingPiece};
+use self::waits::Waits;
 use super::filters::AnswerScreen;
 use super::idempotency::StoredAnswer;
 use super::meter::{LimitReached, Meter};
-use super::reply::{Reply, ResponseStart, StreamPiece, StreamReply};
+use super::reply::{Reply, ResponseStart};
 use super::response_cache::ResponseRecorder;
 use super::spans;
 use crate::deltas::DeltaPublisher;
 use crate::sessions::SessionTurn;
 
-/// The maximum unread pieces of a stream. A piece is the output of one adapter call: some hundred KiB, which every
-/// concurrent request's client may leave unread.
-const WAITING_PIECES: usize = 1;
-
 /// The maximum number of ignored names in a response, and the maximum bytes of each: a guest provides them.
 const MAX_IGNORED: usize = 32;
 const MAX_IGNORED_BYTES: usize = 64;
-
-/// The time for which a failure waits for the client to read earlier pieces.
-const FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The bounds of a request, on any upstream.
 #[derive(Debug, Clone)]
@@ -73,6 +66,26 @@ pub struct RequestBounds {
     pub wants_json: bool,
 }
 
+/// The terms of a response.
+pub(super) struct RelayTerms {
+    pub(super) dialect: Dialect,
+    pub(super) head: AnswerHead,
+    pub(super) is_stream: bool,
+    pub(super) bounds: RequestBounds,
+    /// The request's resources, such as its permit, until the client learns the end of the request.
+    pub(super) held: Box<dyn Send>,
+    /// The position of each message in the client's body, for errors about messages.
+    pub(super) origins: Vec<MessageOrigin>,
+    /// The session that gets the request and its response after the charge.
+    pub(super) session: Option<SessionTurn>,
+    /// The publisher of the model's output as it arrives, besides the client.
+    pub(super) publisher: Option<DeltaPublisher>,
+    /// The filters of the response.
+    pub(super) screen: Option<AnswerScreen>,
+    /// The recorder that stores the response for equal requests.
+    pub(super) recorder: Option<Box<ResponseRecorder>>,
+}
+
 /// The delivery of a response to its client.
 pub struct Relay {
     sequence: Sequence,
@@ -90,10 +103,6 @@ pub struct Relay {
     recorder: Option<Box<ResponseRecorder>>,
     /// The response behind its filters, if its content is stored.
     content: Option<Box<ResponseLog>>,
-    /// Whether weir sent the request to an upstream, which may charge from then on.
-    asked: bool,
-    /// Whether the upstream streams its response in this attempt.
-    upstream_streams: bool,
     /// The HTTP status of the attempt's latest response.
     status: Option<StatusCode>,
     /// The beginning of the attempt's response with an error status.
@@ -104,14 +113,12 @@ pub struct Relay {
     /// The position of each of the request's messages in the client's body.
     origins: Vec<MessageOrigin>,
     client: Client,
-    hung_up_at: Option<Instant>,
     /// The time of the attempt's first data, if it is a stream.
     streamed_at: Option<Instant>,
     /// The attempt's total wait for the client to read.
     kept_waiting: Duration,
     bounds: RequestBounds,
-    stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
-    timer: Timer,
+    waits: Waits,
     context: RequestContext,
     /// The request's resources, such as its permit.
     held: Option<Box<dyn Send>>,
@@ -130,128 +137,60 @@ impl Drop for ResponseLog {
     }
 }
 
-enum Client {
-    Plain {
-        answer: PlainResponse,
-        reply: oneshot::Sender<Result<ResponseStart, ApiError>>,
-    },
-    Stream {
-        chunks: AnswerStream,
-        /// Present until the first piece: the status line waits for the start of the response.
-        begun: Option<oneshot::Sender<Result<ResponseStart, ApiError>>>,
-        pieces: mpsc::Sender<StreamPiece>,
-        /// The channel is closed when the response is dropped. The pieces' own channel signals that only to a future,
-        /// which each wait would have to create anew.
-        gone: oneshot::Sender<Infallible>,
-    },
-}
-
 impl Relay {
-    /// Returns the relay of a plain response in this dialect.
-    pub(super) fn plain(
-        dialect: Dialect,
-        head: AnswerHead,
-        meter: Meter,
-        bounds: RequestBounds,
-        context: RequestContext,
-    ) -> (Self, Reply) {
-        let (reply, begun) = oneshot::channel();
-        let content_type = dialect.plain_type();
-        let client = Client::Plain {
-            answer: dialect.whole_answer(head),
-            reply,
-        };
-        (
-            Self::new(dialect, client, meter, bounds, context),
-            Reply::Whole(begun, content_type),
-        )
-    }
-
-    /// Returns the relay of a stream.
-    pub(super) fn stream(
-        dialect: Dialect,
-        head: AnswerHead,
-        meter: Meter,
-        bounds: RequestBounds,
-        context: RequestContext,
-    ) -> (Self, Reply) {
-        let (begun_sender, begun) = oneshot::channel();
-        let (sender, pieces) = mpsc::channel(WAITING_PIECES);
-        let (gone, here) = oneshot::channel();
-        let client = Client::Stream {
-            chunks: dialect.answer_stream(head.clone()),
-            begun: Some(begun_sender),
-            pieces: sender,
-            gone,
-        };
-        let stream = StreamReply {
-            begun,
-            pieces,
-            here,
-            dialect: dialect.clone(),
+    /// Returns the relay of a response, and the reply that it sends.
+    pub(super) fn new(terms: RelayTerms, meter: Meter, context: RequestContext) -> (Self, Reply) {
+        let RelayTerms {
+            dialect,
             head,
+            is_stream,
+            bounds,
+            held,
+            origins,
+            session,
+            publisher,
+            screen,
+            recorder,
+        } = terms;
+        let (client, reply) = match is_stream {
+            true => Client::stream(&dialect, head),
+            false => Client::plain(&dialect, head),
         };
-        (
-            Self::new(dialect, client, meter, bounds, context),
-            Reply::Stream(stream),
-        )
-    }
-
-    fn new(
-        dialect: Dialect,
-        client: Client,
-        meter: Meter,
-        bounds: RequestBounds,
-        context: RequestContext,
-    ) -> Self {
         let content = context.logs_content().then(|| {
             Box::new(ResponseLog {
                 content: ResponseContent::default(),
                 context: context.clone(),
             })
         });
-        Self {
+        let relay = Self {
             sequence: sequence(&bounds, &dialect),
             media: MediaPieces::default(),
             meter,
             key: None,
-            session: None,
-            publisher: None,
-            screen: None,
-            recorder: None,
+            session,
+            publisher,
+            screen,
+            recorder,
             content,
-            asked: false,
-            upstream_streams: true,
             status: None,
             refusal: Vec::new(),
             ignored: Vec::new(),
             dialect,
-            origins: Vec::new(),
+            origins,
             client,
-            hung_up_at: None,
             streamed_at: None,
             kept_waiting: Duration::ZERO,
+            waits: Waits::new(bounds.deadline, bounds.drain, bounds.shutdown.clone()),
             bounds,
-            stopping: None,
-            timer: Timer::default(),
             context,
-            held: None,
-        }
-    }
-
-    /// Holds resources until the client learns the end of the request.
-    pub fn occupy(&mut self, held: impl Send + 'static) {
-        self.held = Some(Box::new(held));
-    }
-
-    /// Sets the position of each message in the client's body, for errors about messages.
-    pub fn place_messages(&mut self, origins: Vec<MessageOrigin>) {
-        self.origins = origins;
+            held: Some(held),
+        };
+        (relay, reply)
     }
 
     /// Whether the client wants a stream.
     pub fn is_stream(&self) -> bool {
-        matches!(self.client, Client::Stream { .. })
+        self.client.is_stream()
     }
 
     /// The meter of the request.
@@ -262,26 +201,6 @@ impl Relay {
     /// Ends the request's key together with the request.
     pub fn keep(&mut self, key: ClaimedKey) {
         self.key = Some(key);
-    }
-
-    /// Appends the request and its response to a session after the charge.
-    pub fn go_on_with(&mut self, session: SessionTurn) {
-        self.session = Some(session);
-    }
-
-    /// Publishes the model's output as it arrives, besides the client.
-    pub fn publish_deltas(&mut self, publisher: DeltaPublisher) {
-        self.publisher = Some(publisher);
-    }
-
-    /// Sets the filters of the response.
-    pub fn screen(&mut self, screen: Option<AnswerScreen>) {
-        self.screen = screen;
-    }
-
-    /// Stores the response for equal requests.
-    pub fn record(&mut self, recorder: Option<Box<ResponseRecorder>>) {
-        self.recorder = recorder;
     }
 
     /// Records advisory fields that the upstream does not receive, by the adapter's names. The response's headers list
@@ -324,7 +243,7 @@ impl Relay {
 
     /// Sets whether the upstream streams its response in this attempt.
     pub fn expect_stream(&mut self, upstream_streams: bool) {
-        self.upstream_streams = upstream_streams;
+        self.waits.upstream_streams = upstream_streams;
     }
 
     /// Begins a response from the cache that a provider made, without these fields.
@@ -338,10 +257,7 @@ impl Relay {
         if let Some(session) = &mut self.session {
             session.answered_by(provider);
         }
-        match &mut self.client {
-            Client::Plain { answer, .. } => answer.answered_by(provider),
-            Client::Stream { chunks, .. } => chunks.answered_by(provider),
-        }
+        self.client.answered_by(provider);
     }
 
     /// The context of the request.
@@ -351,12 +267,12 @@ impl Relay {
 
     /// Records that weir sends the request to an upstream.
     pub fn ask(&mut self) {
-        self.asked = true;
+        self.waits.asked = true;
     }
 
     /// Whether weir sent the request in this attempt.
     pub fn was_asked(&self) -> bool {
-        self.asked
+        self.waits.asked
     }
 
     /// Records the HTTP status of the upstream's response.
@@ -392,29 +308,28 @@ impl Relay {
     /// upstream was at work.
     fn is_owed(&self, error: &ExchangeError) -> bool {
         let delivered = self.is_stream() && self.sequence.any_output();
-        let was_at_work = error.is_cut_off() && (self.asked || self.sequence.any_output());
+        let was_at_work = error.is_cut_off() && (self.waits.asked || self.sequence.any_output());
         delivered || was_at_work && self.is_hung_up()
     }
 
     /// Whether the client pays the whole hold of a failed request: the gateway stops while a provider works on a response
     /// that the client no longer awaits, and whose usage nobody will learn.
     fn is_owed_whole(&self, error: &ExchangeError) -> bool {
-        let is_accepted = self.asked && self.status.is_none_or(|status| status.is_success());
+        let is_accepted = self.waits.asked && self.status.is_none_or(|status| status.is_success());
         matches!(error, ExchangeError::ShuttingDown)
             && is_accepted
-            && !self.upstream_streams
+            && !self.waits.upstream_streams
             && self.is_hung_up()
     }
 
     /// Whether the upstream may charge for a failed request: it responded in part, or weir ended the attempt.
     fn has_cost(&self, error: &ExchangeError) -> bool {
-        self.asked && (self.sequence.any_output() || error.is_cut_off())
+        self.waits.asked && (self.sequence.any_output() || error.is_cut_off())
     }
 
     /// Whether the client received anything; if so, weir does not retry.
     pub fn has_begun(&self) -> bool {
-        let told = matches!(self.client, Client::Stream { begun: None, .. });
-        told || self.sequence.any_output()
+        self.client.has_begun() || self.sequence.any_output()
     }
 
     /// Books the cost of an attempt that weir ended and the client does not pay.
@@ -449,7 +364,7 @@ impl Relay {
         self.ignored.clear();
         self.streamed_at = None;
         self.kept_waiting = Duration::ZERO;
-        self.asked = false;
+        self.waits.asked = false;
         if let Some(publisher) = &mut self.publisher {
             publisher.restart();
         }
@@ -459,14 +374,12 @@ impl Relay {
         if let Some(log) = &mut self.content {
             log.content = ResponseContent::default();
         }
-        if let Client::Plain { answer, .. } = &mut self.client {
-            answer.clear();
-        }
+        self.client.clear();
     }
 
     /// Processes the next events. Waits while a stream's client does not read.
     pub async fn events(&mut self, events: Vec<Event>) -> Result<(), ExchangeError> {
-        self.check()?;
+        self.waits.check()?;
         self.take(events).await?;
         if self.screen.as_ref().is_some_and(AnswerScreen::is_stopped) {
             return Err(ExchangeError::Spent);
@@ -513,19 +426,9 @@ impl Relay {
             true => events,
             false => self.media.assemble(events),
         };
-        match &mut self.client {
-            Client::Plain { answer, .. } => {
-                answer.push(events);
-                Ok(())
-            }
-            Client::Stream { chunks, .. } => {
-                let mut piece = Vec::new();
-                chunks.events(&events, &mut piece);
-                // The events are dropped first, because the client may take long to read.
-                drop(events);
-                self.send(piece).await
-            }
-        }
+        // The client may take long to read, and the events are dropped before.
+        let piece = self.client.write(events);
+        self.send(piece).await
     }
 
     /// Drops images, and previews of them, beyond the requested number. `images` have come before these events.
@@ -556,11 +459,8 @@ impl Relay {
             return Err(OutOfOrder::NO_MEDIA.into());
         }
         self.sequence.end()?;
-        if let Client::Plain { answer, .. } = &self.client {
-            answer.check()?;
-            if answer.has_surplus() {
-                self.meter.note_surplus();
-            }
+        if self.client.check()? {
+            self.meter.note_surplus();
         }
         match &mut self.screen {
             Some(screen) => screen.end(),
@@ -644,7 +544,7 @@ impl Relay {
                 let _ = reply.send(Err(error));
                 let billed = tokio::select! {
                     billed = self.meter.settle_late() => billed,
-                    () = self.bounds.shutdown.cancelled() => None,
+                    () = self.waits.shutdown.cancelled() => None,
                 };
                 if billed.is_some() {
                     keep_turn(self.session).await;
@@ -677,9 +577,9 @@ impl Relay {
         let settling = self.meter.settle(&self.sequence, |billed| {
             expected = Some(billed.credits);
             let key = self.key.as_ref()?;
-            if let (Client::Plain { answer, .. }, true) = (&self.client, is_whole) {
+            if is_whole && let Some(body) = self.client.body(billed) {
                 kept = Some(StoredAnswer {
-                    body: answer.clone().into_body(billed).into(),
+                    body: body.into(),
                     ignored: self.ignored.clone(),
                 });
             }
@@ -699,14 +599,9 @@ impl Relay {
     }
 
     async fn finish_stream(&mut self, billed: &BilledUsage) -> Result<(), ExchangeError> {
-        let mut piece = Vec::new();
-        if let Client::Stream { chunks, .. } = &mut self.client {
-            chunks.finish(billed, &mut piece);
-        }
+        let piece = self.client.write_end(billed);
         self.send(piece).await?;
-        if let Client::Stream { pieces, .. } = &self.client {
-            end(pieces).await;
-        }
+        self.client.end().await;
         Ok(())
     }
 
@@ -769,32 +664,7 @@ impl Relay {
     /// Sends an error: as the response, or as the stream's last event.
     async fn tell(mut self, error: ApiError) {
         self.held = None;
-        match self.client {
-            Client::Plain { reply, .. }
-            | Client::Stream {
-                begun: Some(reply), ..
-            } => {
-                let _ = reply.send(Err(error));
-            }
-            Client::Stream {
-                mut chunks, pieces, ..
-            } => {
-                self.context.note_error(&error);
-                let mut piece = Vec::new();
-                chunks.error(&self.context.error_body(&error), &mut piece);
-                if piece.is_empty() {
-                    // The stream has no place for an error: the connection breaks.
-                    return;
-                }
-                // The deadline itself may have failed, so the send has its own short timeout.
-                let sent = tokio::time::timeout(FAILURE_TIMEOUT, async {
-                    if pieces.send(StreamPiece::Bytes(piece.into())).await.is_ok() {
-                        end(&pieces).await;
-                    }
-                });
-                let _ = sent.await;
-            }
-        }
+        self.client.tell(error, &self.context).await;
     }
 
     /// Waits for `work` until `limit` or the first of the request's bounds.
@@ -804,114 +674,24 @@ impl Relay {
         phase: Phase,
         work: impl Future<Output = T>,
     ) -> Result<T, ExchangeError> {
-        self.check()?;
-        let until = Instant::now().checked_add(limit);
-        let mut work = pin!(work);
-        poll_fn(|context| {
-            // Finished work needs no timer.
-            if let Poll::Ready(output) = work.as_mut().poll(context) {
-                return Poll::Ready(Ok(output));
-            }
-            self.poll_over(until, phase, context).map(Err)
-        })
-        .await
-    }
-
-    /// Completes if a wait ends before its work: at the limit, or at a bound of the request.
-    fn poll_over(
-        &mut self,
-        until: Option<Instant>,
-        phase: Phase,
-        context: &mut Context<'_>,
-    ) -> Poll<ExchangeError> {
-        let shutdown = &self.bounds.shutdown;
-        let stopping = self
-            .stopping
-            .get_or_insert_with(|| Box::pin(shutdown.clone().cancelled_owned()));
-        if stopping.as_mut().poll(context).is_ready() {
-            return Poll::Ready(ExchangeError::ShuttingDown);
-        }
-        self.look_for_client(context);
-        // Without a client, nobody awaits a fallback: its provider bills a plain response, which is read to its end.
-        let is_fallback = phase == Phase::FirstByte && !self.upstream_streams;
-        let until = until.filter(|_| !is_fallback || self.hung_up_at.is_none());
-        let (at, error) = [
-            (until, ExchangeError::TimedOut(phase)),
-            (self.abandoned_at(), ExchangeError::Abandoned),
-        ]
-        .into_iter()
-        .filter_map(|(at, error)| Some((at?, error)))
-        .min_by_key(|(at, _)| *at)
-        .filter(|(at, _)| *at < self.bounds.deadline)
-        .unwrap_or((self.bounds.deadline, ExchangeError::TimedOut(Phase::Total)));
-        self.timer.poll_until(at, context).map(|()| error)
-    }
-
-    /// Checks the request's bounds, so that work that is always ready cannot evade them.
-    pub fn check(&self) -> Result<(), ExchangeError> {
-        let now = Instant::now();
-        if self.bounds.shutdown.is_cancelled() {
-            return Err(ExchangeError::ShuttingDown);
-        }
-        if now >= self.bounds.deadline {
-            return Err(ExchangeError::TimedOut(Phase::Total));
-        }
-        match self.abandoned_at() {
-            Some(at) if now >= at => Err(ExchangeError::Abandoned),
-            _ => Ok(()),
-        }
+        self.waits
+            .within(&mut self.client, limit, phase, work)
+            .await
     }
 
     /// Whether the client has disconnected.
     pub fn is_hung_up(&self) -> bool {
-        self.hung_up_at.is_some()
-            || match &self.client {
-                Client::Plain { reply, .. } => reply.is_closed(),
-                Client::Stream { gone, .. } => gone.is_closed(),
-            }
-    }
-
-    /// Records a disconnect, or registers the task to be woken by one.
-    fn look_for_client(&mut self, context: &mut Context<'_>) {
-        if self.hung_up_at.is_some() {
-            return;
-        }
-        let gone = match &mut self.client {
-            Client::Plain { reply, .. } => reply.poll_closed(context),
-            Client::Stream { gone, .. } => gone.poll_closed(context),
-        };
-        if gone.is_ready() {
-            self.hung_up_at = Some(Instant::now());
-        }
-    }
-
-    /// The end of the drain time after a disconnect.
-    fn abandoned_at(&self) -> Option<Instant> {
-        // Before weir has asked an upstream, nobody bills the request.
-        let is_cut = self.upstream_streams || !self.asked;
-        let drain = self.bounds.drain.filter(|_| is_cut)?;
-        self.hung_up_at.map(|at| at + drain)
+        self.waits.has_hung_up() || self.client.is_gone()
     }
 
     async fn send(&mut self, piece: Vec<u8>) -> Result<(), ExchangeError> {
-        let Client::Stream { begun, pieces, .. } = &mut self.client else {
-            return Ok(());
-        };
-        if piece.is_empty() || self.hung_up_at.is_some() {
+        if piece.is_empty() || self.waits.has_hung_up() {
             return Ok(());
         }
-        if let Some(begun) = begun.take() {
-            let _ = begun.send(Ok(ResponseStart {
-                ignored: std::mem::take(&mut self.ignored),
-                ..ResponseStart::default()
-            }));
-        }
-        let pieces = pieces.clone();
-        let sent = match pieces.try_send(StreamPiece::Bytes(piece.into())) {
-            Ok(()) => true,
-            Err(mpsc::error::TrySendError::Closed(_)) => false,
+        let is_there = match self.client.send(piece, &mut self.ignored) {
+            Ok(is_there) => is_there,
             // The client is slower than the upstream.
-            Err(mpsc::error::TrySendError::Full(piece)) => {
+            Err(WaitingPiece { pieces, piece }) => {
                 let since = Instant::now();
                 let sending = pieces.send(piece);
                 let sent = self.within(Duration::MAX, Phase::Total, sending).await;
@@ -919,31 +699,10 @@ impl Relay {
                 sent?.is_ok()
             }
         };
-        if !sent && self.hung_up_at.is_none() {
-            self.hung_up_at = Some(Instant::now());
+        if !is_there {
+            self.waits.note_hang_up();
         }
         Ok(())
-    }
-}
-
-/// The timer of a request's waits. Each wait has another end, and most end early: the timer keeps its time until it
-/// fires, and only then moves to the current wait's end, so that a wait is cheap.
-#[derive(Default)]
-struct Timer(Option<Pin<Box<Sleep>>>);
-
-impl Timer {
-    fn poll_until(&mut self, at: Instant, context: &mut Context<'_>) -> Poll<()> {
-        let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(at)));
-        if sleep.deadline() > at {
-            sleep.as_mut().reset(at);
-        }
-        loop {
-            std::task::ready!(sleep.as_mut().poll(context));
-            if sleep.deadline() >= at {
-                return Poll::Ready(());
-            }
-            sleep.as_mut().reset(at);
-        }
     }
 }
 
@@ -964,9 +723,4 @@ async fn end_key(key: Option<ClaimedKey>) {
     if let Some(key) = key {
         key.end(None).await;
     }
-}
-
-/// Marks a stream as complete.
-async fn end(pieces: &mpsc::Sender<StreamPiece>) {
-    let _ = pieces.send(StreamPiece::End).await;
 }

@@ -36,7 +36,7 @@ pub fn served(kind: WorkKind, price: &Price) -> WorkKind {
 /// Returns the price of requests of a kind: that of rankings may be per search unit.
 pub fn price_of(kind: WorkKind, price: Price) -> Price {
     match kind {
-        WorkKind::Rerank => price.of_rankings(),
+        WorkKind::Rerank => price.in_search_units(),
         _ => price,
     }
 }

@@ -19,9 +19,9 @@ use weir_plugins::oversight::ExchangeRecord;
 use weir_plugins::slots::ChosenComponent;
 use weir_plugins::{Component, Plugin};
 use weir_request::admission::UpstreamPermit;
+use weir_sandbox::adapter::AdapterRequest;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, ExtraField};
-use weir_sandbox::adapter::{AdapterRequest, OtherRequest};
 use weir_upstream::breaker::{AttemptHealth, Permit, UpstreamState};
 use weir_upstream::error::{ExchangeError, LARGE_REQUEST_BYTES, Phase, Retry, retry_after};
 
@@ -415,13 +415,7 @@ fn is_streamed(request: &AdapterRequest) -> bool {
             Task::Chat(chat) => chat.stream,
             Task::Image(_) => false,
         },
-        AdapterRequest::Other(OtherRequest::Transcription(request)) => request.task.stream,
-        AdapterRequest::Other(
-            OtherRequest::Embeddings(_)
-            | OtherRequest::Rerank(_)
-            | OtherRequest::Moderation(_)
-            | OtherRequest::Speech(_),
-        ) => false,
+        AdapterRequest::Other(request) => weir_kinds::kind(request).is_streamed_upstream(),
     }
 }
 

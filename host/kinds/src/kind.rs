@@ -79,6 +79,11 @@ pub trait Kind {
         false
     }
 
+    /// Returns whether the upstream sends its response in pieces of text.
+    fn is_streamed_upstream(&self) -> bool {
+        false
+    }
+
     /// Returns the word of the conventions for traces for output that is no text.
     fn output_type(&self) -> Option<&'static str> {
         None

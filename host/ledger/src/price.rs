@@ -89,9 +89,9 @@ impl Price {
         }
     }
 
-    /// Returns the price of rankings: in search units, if nothing else costs something.
+    /// Returns the price in search units, if nothing else costs something.
     #[must_use]
-    pub fn of_rankings(self) -> Self {
+    pub fn in_search_units(self) -> Self {
         let is_free = |(name, price): (&str, NanoUsd)| name == "search" || price == NanoUsd(0);
         match self {
             Self::Text { base, above: None }

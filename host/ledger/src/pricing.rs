@@ -33,7 +33,7 @@ pub struct UsageBound {
     /// Output tokens: the limit that is sent upstream.
     pub output_tokens: u64,
     pub images: u32,
-    /// The provider's searches of the web, or the search units of a ranking.
+    /// The provider's searches of the web, or the search units of the request.
     pub searches: u64,
 }
 

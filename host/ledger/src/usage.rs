@@ -47,7 +47,7 @@ pub enum Unit {
     /// Seconds of a recording.
     Seconds,
     Images,
-    /// Search units of a ranking, of up to 100 documents each.
+    /// Search units, of up to 100 documents each.
     SearchUnits,
 }
 
@@ -81,7 +81,7 @@ pub struct Billable {
     /// The input, if the price counts it in characters or seconds.
     pub input: Option<Quantity>,
     pub images: u32,
-    /// The provider's searches of the web, or the search units of a ranking.
+    /// The provider's searches of the web, or the search units of the request.
     pub searches: u64,
 }
 

@@ -212,7 +212,7 @@ impl Sequence {
         self.any_output
     }
 
-    /// The number of complete media of any type, without previews: images, recordings, vectors or rankings.
+    /// The number of complete media of any type, without previews: images, recordings or data.
     pub fn media(&self) -> u32 {
         self.media
     }

@@ -18,7 +18,7 @@ pub(super) struct StoredResponse {
     pub(super) ignored: Vec<String>,
     /// The events, the finish last.
     pub(super) events: Vec<Event>,
-    /// The vectors or the ranking of `events`, in order: as JSON, because bytes would become lists of numbers.
+    /// The data of `events`, in order: as JSON, because bytes would become lists of numbers.
     #[serde(default)]
     pub(super) media: Vec<String>,
 }

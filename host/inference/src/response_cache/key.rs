@@ -26,8 +26,8 @@ pub(super) struct KeyScope<'a> {
     pub(super) dropped: &'a [String],
 }
 
-/// Returns the key of a request: it differs for all requests whose responses may differ. `None` for requests of other
-/// kinds than chats, embeddings and rankings.
+/// Returns the key of a request: it differs for all requests whose responses may differ. `None` for requests of kinds
+/// that the cache is not for.
 pub(super) fn key(
     keys: &KeyRing,
     plugins: &Plugins,

@@ -11,8 +11,7 @@
 //! (unless the operator shares responses), the permitted upstreams with their options, and the adapters.
 //! **Invariant:** a failure of the cache fails no request: the response is then absent, or not stored.
 //!
-//! To store responses of other requests, change [`is_storable`]; if they have other data than a chat, embeddings or a
-//! ranking, also [`key`](key::key).
+//! To store responses of another kind of work, give it a [`cache_key`](weir_kinds::Kind::cache_key).
 
 mod entry;
 mod key;

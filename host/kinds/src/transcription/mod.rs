@@ -182,4 +182,8 @@ impl Kind for Request {
     fn is_stream(&self) -> bool {
         self.task.stream
     }
+
+    fn is_streamed_upstream(&self) -> bool {
+        self.task.stream
+    }
 }

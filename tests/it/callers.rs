@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tests::api::{self, Endpoint};
+use tests::api::{self, OperationName};
 use tests::{Client, Gateway, chat, weirs_code};
 use weir_identity::dev_issuer::DevAudience;
 use weir_identity::store;
@@ -210,8 +210,8 @@ fn may_call(operation: &Value, path: &str, kind: &Kind, listener: &str) -> bool 
 }
 
 /// Sends the credentials and an invalid body, so that no request changes anything.
-async fn call(client: &Client, endpoint: &Endpoint, takes_body: bool) -> tests::Answer {
-    let path = endpoint.path_with("nothing");
+async fn call(client: &Client, endpoint: &OperationName, takes_body: bool) -> tests::Answer {
+    let path = api::fill(&endpoint.path, "nothing");
     let method = endpoint.method.parse().expect("a method");
     let (content_type, body) = match takes_body {
         true => (

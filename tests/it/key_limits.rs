@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tests::api::{self, Endpoint};
+use tests::api::{self, OperationName};
 use tests::gateway::{Builder, USER, on_each_database};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat};
 use weir_accounts::keys::limits;
@@ -343,7 +343,7 @@ fn form_of(endpoint: &str, model: &str) -> Option<Bytes> {
 }
 
 /// Every operation of the OpenAPI document that accepts an API key, and whether it has a body.
-async fn operations_for_keys(gateway: &Gateway) -> Vec<(Endpoint, bool)> {
+async fn operations_for_keys(gateway: &Gateway) -> Vec<(OperationName, bool)> {
     let document = api::document(&gateway.stranger()).await;
     let accepts_key = |operation: &Value| {
         let mut schemes = operation["security"].as_array().into_iter().flatten();

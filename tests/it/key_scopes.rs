@@ -3,25 +3,21 @@
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
-use tests::api::{endpoints, fill};
+use tests::api::fill;
 use tests::{Client, Gateway, Reply, Upstream, chat};
-use weir_identity::roles::{Permission, permission_of};
+use weir_identity::endpoints::{Access, Endpoint};
+use weir_identity::roles::Permission;
 
 use crate::billing::is_settled;
-use crate::organisations::{Organisation, is_of_accounts, text};
+use crate::organisations::{Organisation, endpoints_of_accounts, text};
 
-/// Sends a request to each endpoint of accounts. Returns the endpoints' names and permissions with the error codes.
-async fn codes(client: &Client, organisation: &str) -> Vec<(String, Permission, u16, Value)> {
+/// Sends a request to each endpoint of accounts. Returns the endpoints with the statuses and errors.
+async fn codes(client: &Client, organisation: &str) -> Vec<(Endpoint, u16, Value)> {
     let mut codes = Vec::new();
-    for endpoint in endpoints() {
-        let name = endpoint.name();
-        if !is_of_accounts(&name, &endpoint.path) {
-            continue;
-        }
-        let permission = permission_of(&endpoint.method, Some(&endpoint.path));
+    for (endpoint, _) in endpoints_of_accounts() {
         let path = endpoint.path.replace("{organisation_id}", organisation);
         let path = fill(&path, "0000000000000000000000000000abcd");
-        let method: Method = endpoint.method.parse().expect("a method");
+        let method = endpoint.method.clone().expect("a method");
         let body = match method {
             Method::GET | Method::DELETE => Bytes::new(),
             _ => Bytes::from("{}"),
@@ -33,7 +29,7 @@ async fn codes(client: &Client, organisation: &str) -> Vec<(String, Permission, 
             true => Value::Null,
             false => answer.json()["error"].clone(),
         };
-        codes.push((name, permission, answer.status.as_u16(), error));
+        codes.push((endpoint, answer.status.as_u16(), error));
     }
     codes
 }
@@ -48,24 +44,28 @@ async fn inference_keys_only_call_and_list_models() {
     let (shared, _) = acme.key("olivia", inference).await;
     for client in [&personal, &shared] {
         let (mut served, mut refused) = (0, 0);
-        for (name, permission, status, error) in codes(client, &acme.id).await {
+        for (row, status, error) in codes(client, &acme.id).await {
+            let name = row.name();
             let is_beyond = status == 403 && error["code"] == "MISSING_SCOPE";
-            if matches!(permission, Permission::Infer | Permission::ListModels) {
-                assert!(
-                    !is_beyond && !error.to_string().contains("scope"),
-                    "{name}: {error}"
-                );
-                served += 1;
-            } else if is_beyond {
-                assert_eq!(error["required_scope"], "full", "{name}: {error}");
-                refused += 1;
-            } else {
+            match row.access {
+                Access::User(Permission::Infer | Permission::ListModels) => {
+                    assert!(
+                        !is_beyond && !error.to_string().contains("scope"),
+                        "{name}: {error}"
+                    );
+                    served += 1;
+                }
+                Access::User(_) => {
+                    assert!(is_beyond, "{name}: {error}");
+                    assert_eq!(error["required_scope"], "full", "{name}: {error}");
+                    refused += 1;
+                }
                 // The endpoint takes no keys at all.
-                assert_eq!(
+                _ => assert_eq!(
                     (status, &error["code"]),
                     (401, &json!("UNAUTHENTICATED")),
                     "{name}"
-                );
+                ),
             }
         }
         assert!(served > 20 && refused > 20, "{served} {refused}");
@@ -78,11 +78,11 @@ async fn full_keys_read_everything_but_the_webhook_secret() {
     let acme = Organisation::new(&gateway, "olivia", 100).await;
     let (full, _) = acme.key("olivia", json!({ "scope": "full" })).await;
     for client in [&full, &gateway.client()] {
-        for (name, _, status, error) in codes(client, &acme.id).await {
+        for (row, status, error) in codes(client, &acme.id).await {
+            let name = row.name();
             assert_ne!(error["code"], "MISSING_SCOPE", "{name}");
-            if name == "GET /webhooks/secret" {
-                assert_eq!((status, &error["code"]), (401, &json!("UNAUTHENTICATED")));
-            }
+            let takes_no_key = status == 401 && error["code"] == "UNAUTHENTICATED";
+            assert_eq!(takes_no_key, matches!(row.access, Access::Web(_)), "{name}");
         }
     }
     let by_person = acme.acting("olivia").get("/webhooks/secret").await;

@@ -4,20 +4,45 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_identity::admin::AdminCaller;
-use weir_identity::{Caller, limits};
+use weir_identity::endpoints::{Access, Endpoints, Tenancy};
+use weir_identity::roles::Permission;
+use weir_identity::{Caller, IdentityParts, handlers, limits};
 
 use super::ModelItem;
 use super::listing::CatalogListing;
 use super::live::LiveCatalog;
 
+/// Returns the clients' list of models.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Arc<LiveCatalog>: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+{
+    Endpoints::new().row(
+        Access::User(Permission::ListModels),
+        handlers!(list_models).tenancy(Tenancy::Common),
+    )
+}
+
+/// Returns the administrators' endpoint of the catalog.
+pub fn admin_endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Arc<LiveCatalog>: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+{
+    Endpoints::new().row(Access::Admin, handlers!(get_catalog))
+}
+
 /// `GET /models`: lists the models that the caller may use, with their limits, prices and capabilities.
 #[utoipa::path(
-    get, path = "/models", tag = "models", security(("user" = [])),
+    get, path = "/models", tag = "models",
     responses((status = 200, body = ModelList)),
 )]
 pub async fn list_models(State(catalog): State<Arc<LiveCatalog>>, caller: Caller) -> Json<Value> {
@@ -37,7 +62,7 @@ pub async fn list_models(State(catalog): State<Arc<LiveCatalog>>, caller: Caller
 
 /// `GET /admin/catalog`: returns the active catalog in the operators' view.
 #[utoipa::path(
-    get, path = "/admin/catalog", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/catalog", tag = "administration",
     responses((status = 200, body = CatalogListing)),
 )]
 pub async fn get_catalog(

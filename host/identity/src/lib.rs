@@ -30,6 +30,7 @@ pub mod dev_issuer;
 pub mod directory;
 pub mod directory_token;
 mod ended_sessions;
+pub mod endpoints;
 mod errors;
 pub mod filter_options;
 pub mod gate;

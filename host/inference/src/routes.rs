@@ -7,10 +7,12 @@ use axum::response::Response;
 use http::request::Parts;
 use weir_dialects::{self as dialect, ChatCall};
 use weir_errors::ApiError;
-use weir_identity::Caller;
+use weir_identity::endpoints::{Access, Endpoints};
+use weir_identity::roles::Permission;
+use weir_identity::{Caller, IdentityParts, handlers};
 use weir_request::admission::AdmissionPermit;
 use weir_request::context::RequestContext;
-use weir_request::request::JsonBody;
+use weir_request::request::{BodyReader, JsonBody};
 use weir_request::schemas::parameters::{CacheControl, Idempotency};
 use weir_request::schemas::vendors::{ChatCompletion, ChatCompletionRequest, ChatStreamEvent};
 
@@ -18,6 +20,25 @@ use super::Customer;
 use super::InferenceParts;
 use super::attended;
 use super::idempotency::IdempotencyHeader;
+
+/// Returns weir's own endpoints of chats.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Arc<InferenceParts>: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+    BodyReader: FromRef<S>,
+{
+    Endpoints::new()
+        .row(
+            Access::User(Permission::Infer),
+            handlers!(create_chat_completion, create_code_completion),
+        )
+        .row(
+            Access::User(Permission::Infer),
+            handlers!(create_chat_completion).at("/chat", "create_chat"),
+        )
+}
 
 /// The check that a permit or a place in the queue is free, before weir reads or authenticates a request. Under
 /// overload, most requests end here, so it must be cheap. It also marks the request as one that calls a model.

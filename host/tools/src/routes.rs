@@ -1,13 +1,30 @@
 //! `GET /webhooks/secret`: receivers verify webhooks of their account's agents by the secret.
 
+use std::sync::Arc;
+
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
-use weir_identity::WebCaller;
+use weir_identity::endpoints::{Access, Endpoints};
+use weir_identity::roles::Permission;
+use weir_identity::{IdentityParts, WebCaller, handlers};
 
 use super::Tools;
+
+/// Returns the endpoint of the webhook secret.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Tools: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+{
+    Endpoints::new().row(
+        Access::Web(Permission::Manage),
+        handlers!(get_webhook_secret),
+    )
+}
 
 /// The secret of an account's webhooks.
 #[derive(Serialize, ToSchema)]
@@ -18,7 +35,7 @@ pub struct WebhookSecret {
 
 /// `GET /webhooks/secret`: returns the secret of the caller's account. No API key reads it.
 #[utoipa::path(
-    get, path = "/webhooks/secret", tag = "swarms", security(("web" = [])),
+    get, path = "/webhooks/secret", tag = "swarms",
     responses(
         (status = 200, body = WebhookSecret),
         (status = 404, description = "`NO_WEBHOOKS`: this gateway sends no webhooks."),

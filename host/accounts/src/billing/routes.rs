@@ -1,13 +1,17 @@
 //! `/usage` and `/billing`: callers' own accounts.
 
+use std::sync::Arc;
+
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, header};
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_errors::ApiError;
-use weir_identity::Caller;
+use weir_identity::endpoints::{Access, Endpoints};
+use weir_identity::roles::Permission;
+use weir_identity::{Caller, IdentityParts, handlers};
 use weir_ledger::LedgerError;
 use weir_request::audit::Actor;
 use weir_request::query::ListQuery;
@@ -16,16 +20,37 @@ use weir_request::schemas::parameters::{CalendarMonth, Days, Limit};
 use super::BillingParts;
 use super::content::{self, ContentViewer, RequestContent};
 use super::export::Export;
-use super::history::UsageReport;
-use super::history::{RequestItem, RequestList, UsageQuery};
+use super::history::{RequestItem, RequestList, UsageQuery, UsageReport};
 use super::statement::TransactionList;
-use super::usage::UsageSummary;
-use super::usage::{self, Balances, UsageError};
+use super::usage::{self, Balances, UsageError, UsageSummary};
+
+/// Returns the endpoints of usage and balances.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    BillingParts: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+{
+    Endpoints::new()
+        .row(
+            Access::User(Permission::ReadUsage),
+            handlers!(export_usage, list_requests, get_request, list_transactions),
+        )
+        .row(
+            Access::User(Permission::Belong),
+            handlers!(get_usage, sync_balance),
+        )
+        // The handler shows own requests, and those of others with `Manage`.
+        .row(
+            Access::User(Permission::Belong),
+            handlers!(get_request_content),
+        )
+}
 
 /// `GET /usage/me`: the caller's remaining credits and this cycle's usage, up to a minute old. With a `group`, the
 /// exact usage between two days.
 #[utoipa::path(
-    get, path = "/usage/me", tag = "usage", security(("user" = [])),
+    get, path = "/usage/me", tag = "usage",
     params(
         ("group" = Option<String>, Query, description = "Groups usage by `key`, `model` or `day`.", nullable = false, pattern = "^(key|model|day)$"),
         Days,
@@ -48,7 +73,7 @@ pub async fn get_usage(
 
 /// `GET /usage/export`: the caller's charges in a month, for other tools.
 #[utoipa::path(
-    get, path = "/usage/export", tag = "usage", security(("user" = [])),
+    get, path = "/usage/export", tag = "usage",
     params(
         CalendarMonth,
         ("format" = Option<String>, Query, description = "The columns.", nullable = false, pattern = "^focus$"),
@@ -70,7 +95,7 @@ pub async fn export_usage(
 
 /// `GET /usage/requests`: the caller's completed requests, the last one first, as JSON or CSV.
 #[utoipa::path(
-    get, path = "/usage/requests", tag = "usage", security(("user" = [])),
+    get, path = "/usage/requests", tag = "usage",
     params(
         Limit,
         ("before" = Option<String>, Query, description = "The `next` of the previous page; this page has older items.", pattern = r"^[0-9]{1,18}(\.[a-z0-9_]{0,64})?$", nullable = false),
@@ -96,7 +121,7 @@ pub async fn list_requests(
 
 /// `GET /usage/requests/{request_id}`: a completed request of the caller.
 #[utoipa::path(
-    get, path = "/usage/requests/{request_id}", tag = "usage", security(("user" = [])),
+    get, path = "/usage/requests/{request_id}", tag = "usage",
     params(("request_id" = String, Path, description = "The request's id.")),
     responses(
         (status = 200, body = RequestItem),
@@ -118,7 +143,7 @@ pub async fn get_request(
 /// `GET /usage/requests/{request_id}/content`: the prompt and the response of a request whose key or organisation chose to
 /// store them: for the request's user, for a key of its own requests, and for administrators of the organisation.
 #[utoipa::path(
-    get, path = "/usage/requests/{request_id}/content", tag = "usage", security(("user" = [])),
+    get, path = "/usage/requests/{request_id}/content", tag = "usage",
     params(("request_id" = String, Path, description = "The request's id.")),
     responses(
         (status = 200, body = RequestContent),
@@ -144,7 +169,7 @@ pub async fn get_request_content(
 
 /// `GET /billing/transactions`: the changes of the caller's credits, the last one first, as JSON or CSV.
 #[utoipa::path(
-    get, path = "/billing/transactions", tag = "billing", security(("user" = [])),
+    get, path = "/billing/transactions", tag = "billing",
     params(
         Limit,
         ("before" = Option<String>, Query, description = "The `next` of the previous page; this page has older items.", nullable = false),
@@ -175,7 +200,7 @@ fn asked(billing: &BillingParts, caller: Caller) -> UsageQuery<'_> {
 
 /// `POST /billing/sync-balance`: the caller's current balances; weir also renews the summary.
 #[utoipa::path(
-    post, path = "/billing/sync-balance", tag = "billing", security(("user" = [])),
+    post, path = "/billing/sync-balance", tag = "billing",
     responses((status = 200, body = Balances)),
 )]
 pub async fn sync_balance(

@@ -1,15 +1,17 @@
 //! `/api-keys`: create, list and revoke the caller's keys. For web users only.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 use weir_identity::api_key::RawKey;
+use weir_identity::endpoints::{Access, Endpoints};
 use weir_identity::filter_options::FilterOptions;
 use weir_identity::managed_limits::{self, KeyLimitKind, LimitChange};
 use weir_identity::part_rates::PartRate;
@@ -17,14 +19,14 @@ use weir_identity::roles::Permission;
 use weir_identity::scope::KeyScope;
 use weir_identity::store::{self, KeyCreation, KeyItem, KeyOwner};
 use weir_identity::users::{self, set_rate};
-use weir_identity::{WebCaller, members, store_failed};
+use weir_identity::{IdentityParts, WebCaller, handlers, members, store_failed};
 use weir_ledger::{Budget, BudgetPart, BudgetState, BudgetWindow, Credits};
 use weir_request::audit::{Actor, AuditEvent};
 use weir_request::content_log::ContentLogChoice;
 use weir_request::content_log::settings::{ContentLogSwitch, require_allowed};
 use weir_request::json::from_json;
 use weir_request::limits::data::DataLimits;
-use weir_request::request::JsonBody;
+use weir_request::request::{BodyReader, JsonBody};
 use weir_request::schemas;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
@@ -32,6 +34,29 @@ use weir_storage::ids;
 use super::limits::{self, KeyLimits};
 use super::{KeyParts, finish_key};
 use crate::billing::budgets::{self, BudgetItem, RequestedBudgets};
+
+/// Returns the endpoints of API keys.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    KeyParts: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+    BodyReader: FromRef<S>,
+{
+    Endpoints::new().row(
+        Access::Web(Permission::UseModels),
+        handlers!(
+            create_api_key,
+            list_api_keys,
+            set_key_budgets,
+            set_key_rates,
+            set_key_filter_options,
+            set_key_data_limits,
+            set_key_content_log,
+            revoke_api_key
+        ),
+    )
+}
 
 /// The body of `POST /api-keys`.
 #[derive(Default, Deserialize, ToSchema)]
@@ -148,7 +173,7 @@ struct KeyList {
 
 /// `POST /api-keys`: creates a key. Only this response has the raw key.
 #[utoipa::path(
-    post, path = "/api-keys", tag = "keys", security(("web" = [])),
+    post, path = "/api-keys", tag = "keys",
     request_body = KeyRequest,
     responses(
         (status = 201, description = "The key. Only this response has its `api_key`.", body = CreatedKey),
@@ -285,7 +310,7 @@ async fn check_place(
 
 /// `GET /api-keys`: lists the caller's keys, newest first, without the raw keys.
 #[utoipa::path(
-    get, path = "/api-keys", tag = "keys", security(("web" = [])),
+    get, path = "/api-keys", tag = "keys",
     responses((status = 200, body = KeyList)),
 )]
 pub async fn list_api_keys(
@@ -348,7 +373,7 @@ async fn allow_change(
 
 /// `PUT /api-keys/{key_id}/budgets`: replaces the budgets of a key. A window that remains keeps its count.
 #[utoipa::path(
-    put, path = "/api-keys/{key_id}/budgets", tag = "keys", security(("web" = [])),
+    put, path = "/api-keys/{key_id}/budgets", tag = "keys",
     params(("key_id" = String, Path, description = "The key's id.")),
     request_body = BudgetsRequest,
     responses(
@@ -403,7 +428,7 @@ fn record_limit(parts: &KeyParts, caller: &WebCaller, key_id: &str, limit: &'sta
 
 /// `PUT /api-keys/{key_id}/rates`: sets the requests and tokens per minute of a key. They apply to all nodes at once.
 #[utoipa::path(
-    put, path = "/api-keys/{key_id}/rates", tag = "keys", security(("web" = [])),
+    put, path = "/api-keys/{key_id}/rates", tag = "keys",
     params(("key_id" = String, Path, description = "The key's id.")),
     request_body = PartRate,
     responses(
@@ -438,7 +463,7 @@ pub async fn set_key_rates(
 /// `PUT /api-keys/{key_id}/filter-options`: replaces the options of a key that filters read. They apply to all nodes at
 /// once.
 #[utoipa::path(
-    put, path = "/api-keys/{key_id}/filter-options", tag = "keys", security(("web" = [])),
+    put, path = "/api-keys/{key_id}/filter-options", tag = "keys",
     params(("key_id" = String, Path, description = "The key's id.")),
     request_body = FilterOptions,
     responses(
@@ -476,7 +501,7 @@ pub async fn set_key_filter_options(
 /// `PUT /api-keys/{key_id}/data-limits`: replaces the limits on the providers of a key's requests. They apply to all nodes
 /// at once.
 #[utoipa::path(
-    put, path = "/api-keys/{key_id}/data-limits", tag = "keys", security(("web" = [])),
+    put, path = "/api-keys/{key_id}/data-limits", tag = "keys",
     params(("key_id" = String, Path, description = "The key's id.")),
     request_body = DataLimits,
     responses(
@@ -513,7 +538,7 @@ pub async fn set_key_data_limits(
 /// `PUT /api-keys/{key_id}/content-log`: decides whether weir stores the prompts and responses of a key's requests. Only
 /// the key's user turns it on; an administrator of the organisation does for service accounts, and may turn it off.
 #[utoipa::path(
-    put, path = "/api-keys/{key_id}/content-log", tag = "keys", security(("web" = [])),
+    put, path = "/api-keys/{key_id}/content-log", tag = "keys",
     params(("key_id" = String, Path, description = "The key's id.")),
     request_body = ContentLogSwitch,
     responses(
@@ -575,7 +600,7 @@ pub async fn set_content_log(
 
 /// `DELETE /api-keys/{key_id}`: revokes a key immediately on every node.
 #[utoipa::path(
-    delete, path = "/api-keys/{key_id}", tag = "keys", security(("web" = [])),
+    delete, path = "/api-keys/{key_id}", tag = "keys",
     params(("key_id" = String, Path, description = "The key's id.")),
     responses(
         (status = 204, description = "The key is revoked."),

@@ -72,7 +72,7 @@ pub struct PartBudgetsList {
 
 /// `GET /organisations/{organisation_id}/budgets`: shows the budgets and their use.
 #[utoipa::path(
-    get, path = "/organisations/{organisation_id}/budgets", tag = "organisations", security(("web" = [])),
+    get, path = "/organisations/{organisation_id}/budgets", tag = "organisations",
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     responses((status = 200, body = PartBudgetsList), (status = 404, description = "`NOT_FOUND`: you are not a member.")),
 )]
@@ -131,7 +131,7 @@ fn item(account: &Account, part: Option<&BudgetPart>, now: Millis) -> PartBudget
 /// `PUT /organisations/{organisation_id}/budgets`: replaces the budgets of the organisation, a project, a member or a
 /// model. A window that remains keeps its count.
 #[utoipa::path(
-    put, path = "/organisations/{organisation_id}/budgets", tag = "organisations", security(("web" = [])),
+    put, path = "/organisations/{organisation_id}/budgets", tag = "organisations",
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     request_body = PartBudgetsRequest,
     responses(

@@ -95,7 +95,7 @@ pub struct JoinedOrganisation {
 /// `POST /organisations/{organisation_id}/invitations`: invites a person. A new invitation replaces an open one for the
 /// same address.
 #[utoipa::path(
-    post, path = "/organisations/{organisation_id}/invitations", tag = "organisations", security(("web" = [])),
+    post, path = "/organisations/{organisation_id}/invitations", tag = "organisations",
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     request_body = InvitationRequest,
     responses(
@@ -166,7 +166,7 @@ pub async fn invite(
 
 /// `GET /organisations/{organisation_id}/invitations`: lists the open invitations.
 #[utoipa::path(
-    get, path = "/organisations/{organisation_id}/invitations", tag = "organisations", security(("web" = [])),
+    get, path = "/organisations/{organisation_id}/invitations", tag = "organisations",
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     responses((status = 200, body = InvitationList), (status = 404, description = "`NOT_FOUND`: you are not a member.")),
 )]
@@ -183,7 +183,6 @@ pub async fn list_invitations(
 /// `DELETE /organisations/{organisation_id}/invitations/{invitation_id}`: revokes an open invitation.
 #[utoipa::path(
     delete, path = "/organisations/{organisation_id}/invitations/{invitation_id}", tag = "organisations",
-    security(("web" = [])),
     params(
         ("organisation_id" = String, Path, description = "The organisation's id."),
         ("invitation_id" = String, Path, description = "The invitation's id."),
@@ -221,7 +220,7 @@ pub async fn revoke(
 
 /// `POST /invitations/accept`: joins an organisation. The caller's issuer must have verified the invited e-mail address.
 #[utoipa::path(
-    post, path = "/invitations/accept", tag = "organisations", security(("web" = [])),
+    post, path = "/invitations/accept", tag = "organisations",
     request_body = AcceptRequest,
     responses(
         (status = 200, body = JoinedOrganisation),

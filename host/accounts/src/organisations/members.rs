@@ -31,7 +31,7 @@ pub struct RoleRequest {
 
 /// `GET /organisations/{organisation_id}/members`: lists the members.
 #[utoipa::path(
-    get, path = "/organisations/{organisation_id}/members", tag = "organisations", security(("web" = [])),
+    get, path = "/organisations/{organisation_id}/members", tag = "organisations",
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     responses((status = 200, body = MemberList), (status = 404, description = "`NOT_FOUND`: you are not a member.")),
 )]
@@ -47,7 +47,7 @@ pub async fn list_members(
 /// `PATCH /organisations/{organisation_id}/members/{user_id}`: changes a member's role. It applies to their keys at
 /// once.
 #[utoipa::path(
-    patch, path = "/organisations/{organisation_id}/members/{user_id}", tag = "organisations", security(("web" = [])),
+    patch, path = "/organisations/{organisation_id}/members/{user_id}", tag = "organisations",
     params(
         ("organisation_id" = String, Path, description = "The organisation's id."),
         ("user_id" = String, Path, description = "The member's user id."),
@@ -91,7 +91,7 @@ pub async fn change_role(
 /// `DELETE /organisations/{organisation_id}/members/{user_id}`: removes a member, or leaves the organisation. The
 /// member's keys end at once.
 #[utoipa::path(
-    delete, path = "/organisations/{organisation_id}/members/{user_id}", tag = "organisations", security(("web" = [])),
+    delete, path = "/organisations/{organisation_id}/members/{user_id}", tag = "organisations",
     params(
         ("organisation_id" = String, Path, description = "The organisation's id."),
         ("user_id" = String, Path, description = "The member's user id."),

@@ -10,7 +10,7 @@
 //! nodes at once ([`weir_identity::members`]). **Invariant:** an invitation is accepted at most once, and only by a
 //! user whose issuer has verified its e-mail address.
 //!
-//! To add an endpoint, add its permission to [`weir_identity::roles::ENDPOINTS`].
+//! To add an endpoint, add its handler to [`endpoints`].
 
 pub mod budgets;
 pub mod invitations;
@@ -26,19 +26,74 @@ use std::sync::Arc;
 use axum::extract::{FromRef, FromRequestParts, Path};
 use http::request::Parts;
 use weir_errors::{ApiError, ErrorCode};
+use weir_identity::endpoints::{Access, Endpoints};
 use weir_identity::members::{require, unknown};
-use weir_identity::roles::Role;
-use weir_identity::{IdentityParts, WebCaller};
+use weir_identity::roles::{Permission, Role};
+use weir_identity::{IdentityParts, WebCaller, handlers};
 use weir_ledger::{BudgetPart, Ledger};
 use weir_request::audit::{Actor, AuditEvent};
 use weir_request::content_log::ContentLog;
 use weir_request::node::Core;
+use weir_request::request::BodyReader;
 use weir_storage::ids;
 
 pub use self::store::{
     InvitationItem, MemberItem, OrganisationItem, ProjectItem, find_invitations, list_members,
     list_of_user, list_projects,
 };
+
+/// Returns the endpoints of organisations.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    OrganisationParts: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+    BodyReader: FromRef<S>,
+{
+    Endpoints::new()
+        .row(
+            Access::Person,
+            handlers!(
+                routes::create_organisation,
+                routes::list_organisations,
+                invitations::accept_invitation
+            ),
+        )
+        .row(
+            Access::Web(Permission::Belong),
+            handlers!(
+                routes::get_organisation,
+                members::list_members,
+                members::remove_member,
+                projects::list_projects,
+                budgets::list_part_budgets,
+                rates::list_part_rates
+            ),
+        )
+        .row(
+            Access::Web(Permission::Manage),
+            handlers!(
+                routes::rename_organisation,
+                routes::set_organisation_data_limits,
+                routes::set_organisation_content_log,
+                members::set_member_role,
+                invitations::create_invitation,
+                invitations::list_invitations,
+                invitations::revoke_invitation,
+                projects::create_project,
+                projects::archive_project,
+                service_accounts::create_service_account,
+                service_accounts::list_service_accounts,
+                service_accounts::delete_service_account,
+                budgets::set_part_budgets,
+                rates::set_part_rates
+            ),
+        )
+        .row(
+            Access::Web(Permission::Own),
+            handlers!(routes::delete_organisation, routes::transfer_organisation),
+        )
+}
 
 /// The parts of a gateway that the endpoints of organisations use. Cheap to clone.
 #[derive(Clone)]

@@ -23,7 +23,7 @@ struct ProjectList {
 
 /// `GET /organisations/{organisation_id}/projects`: lists the active projects.
 #[utoipa::path(
-    get, path = "/organisations/{organisation_id}/projects", tag = "organisations", security(("web" = [])),
+    get, path = "/organisations/{organisation_id}/projects", tag = "organisations",
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     responses((status = 200, body = ProjectList), (status = 404, description = "`NOT_FOUND`: you are not a member.")),
 )]
@@ -38,7 +38,7 @@ pub async fn list_projects(
 
 /// `POST /organisations/{organisation_id}/projects`: creates a project.
 #[utoipa::path(
-    post, path = "/organisations/{organisation_id}/projects", tag = "organisations", security(("web" = [])),
+    post, path = "/organisations/{organisation_id}/projects", tag = "organisations",
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     request_body = NameRequest,
     responses(
@@ -78,7 +78,6 @@ pub async fn create(
 /// stays.
 #[utoipa::path(
     delete, path = "/organisations/{organisation_id}/projects/{project_id}", tag = "organisations",
-    security(("web" = [])),
     params(
         ("organisation_id" = String, Path, description = "The organisation's id."),
         ("project_id" = String, Path, description = "The project's id."),

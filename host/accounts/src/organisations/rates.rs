@@ -52,7 +52,7 @@ struct PartRateList {
 
 /// `GET /organisations/{organisation_id}/rates`: shows the rates of the organisation's parts.
 #[utoipa::path(
-    get, path = "/organisations/{organisation_id}/rates", tag = "organisations", security(("web" = [])),
+    get, path = "/organisations/{organisation_id}/rates", tag = "organisations",
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     responses((status = 200, body = PartRateList), (status = 404, description = "`NOT_FOUND`: you are not a member.")),
 )]
@@ -83,7 +83,7 @@ async fn list(parts: &OrganisationParts, caller: &MemberCaller) -> Result<Json<V
 /// `PUT /organisations/{organisation_id}/rates`: sets the requests and tokens per minute of the organisation, a project, a
 /// member, a model or a key. They apply to running keys at once.
 #[utoipa::path(
-    put, path = "/organisations/{organisation_id}/rates", tag = "organisations", security(("web" = [])),
+    put, path = "/organisations/{organisation_id}/rates", tag = "organisations",
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     request_body = PartRateRequest,
     responses(

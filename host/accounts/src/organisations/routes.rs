@@ -53,7 +53,7 @@ struct OrganisationList {
 
 /// `POST /organisations`: creates an organisation. The caller becomes its owner.
 #[utoipa::path(
-    post, path = "/organisations", tag = "organisations", security(("web" = [])),
+    post, path = "/organisations", tag = "organisations",
     request_body = NameRequest,
     responses(
         (status = 201, body = OrganisationItem),
@@ -103,7 +103,7 @@ pub async fn create(
 
 /// `GET /organisations`: lists the caller's organisations.
 #[utoipa::path(
-    get, path = "/organisations", tag = "organisations", security(("web" = [])),
+    get, path = "/organisations", tag = "organisations",
     responses((status = 200, body = OrganisationList)),
 )]
 pub async fn list_organisations(
@@ -117,7 +117,7 @@ pub async fn list_organisations(
 
 /// `GET /organisations/{organisation_id}`: shows an organisation of the caller.
 #[utoipa::path(
-    get, path = "/organisations/{organisation_id}", tag = "organisations", security(("web" = [])),
+    get, path = "/organisations/{organisation_id}", tag = "organisations",
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     responses((status = 200, body = OrganisationItem), (status = 404, description = "`NOT_FOUND`: you are not a member.")),
 )]
@@ -137,7 +137,7 @@ async fn show(parts: &OrganisationParts, caller: &MemberCaller) -> Result<Json<V
 
 /// `PATCH /organisations/{organisation_id}`: renames an organisation.
 #[utoipa::path(
-    patch, path = "/organisations/{organisation_id}", tag = "organisations", security(("web" = [])),
+    patch, path = "/organisations/{organisation_id}", tag = "organisations",
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     request_body = NameRequest,
     responses((status = 200, body = OrganisationItem), (status = 404, description = "`NOT_FOUND`: you are not a member.")),
@@ -158,7 +158,7 @@ pub async fn rename_organisation(
 /// `PUT /organisations/{organisation_id}/data-limits`: replaces the limits on the providers of the organisation's requests.
 /// They apply to all nodes at once.
 #[utoipa::path(
-    put, path = "/organisations/{organisation_id}/data-limits", tag = "organisations", security(("web" = [])),
+    put, path = "/organisations/{organisation_id}/data-limits", tag = "organisations",
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     request_body = DataLimits,
     responses((status = 200, body = OrganisationItem), (status = 404, description = "`NOT_FOUND`: you are not a member.")),
@@ -192,7 +192,7 @@ pub async fn set_data_limits(
 /// `PUT /organisations/{organisation_id}/content-log`: decides whether weir stores the prompts and responses of the
 /// organisation's requests. Their users and the organisation's administrators see them.
 #[utoipa::path(
-    put, path = "/organisations/{organisation_id}/content-log", tag = "organisations", security(("web" = [])),
+    put, path = "/organisations/{organisation_id}/content-log", tag = "organisations",
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     request_body = ContentLogSwitch,
     responses(
@@ -230,7 +230,7 @@ pub async fn set_content_log(
 
 /// `DELETE /organisations/{organisation_id}`: deletes an organisation, and revokes its keys. Remaining credits are lost.
 #[utoipa::path(
-    delete, path = "/organisations/{organisation_id}", tag = "organisations", security(("web" = [])),
+    delete, path = "/organisations/{organisation_id}", tag = "organisations",
     params(
         ("organisation_id" = String, Path, description = "The organisation's id."),
         ("forfeit_credits" = Option<bool>, Query, description = "Delete bought credits, too.", nullable = false),
@@ -291,7 +291,7 @@ async fn require_unused(
 /// `POST /organisations/{organisation_id}/transfer`: makes another member the owner. The caller becomes an
 /// administrator.
 #[utoipa::path(
-    post, path = "/organisations/{organisation_id}/transfer", tag = "organisations", security(("web" = [])),
+    post, path = "/organisations/{organisation_id}/transfer", tag = "organisations",
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     request_body = TransferRequest,
     responses((status = 200, body = OrganisationItem), (status = 404, description = "`NOT_FOUND`: the user is not a member.")),

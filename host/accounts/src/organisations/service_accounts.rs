@@ -59,7 +59,7 @@ impl From<ServiceAccountRole> for Role {
 
 /// `GET /organisations/{organisation_id}/service-accounts`: lists the service accounts.
 #[utoipa::path(
-    get, path = "/organisations/{organisation_id}/service-accounts", tag = "organisations", security(("web" = [])),
+    get, path = "/organisations/{organisation_id}/service-accounts", tag = "organisations",
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     responses((status = 200, body = ServiceAccountList), (status = 404, description = "`NOT_FOUND`: you are not a member.")),
 )]
@@ -76,7 +76,7 @@ pub async fn list_service_accounts(
 /// `POST /organisations/{organisation_id}/service-accounts`: creates a service account. `POST /api-keys` with
 /// `service_account_id` makes its keys.
 #[utoipa::path(
-    post, path = "/organisations/{organisation_id}/service-accounts", tag = "organisations", security(("web" = [])),
+    post, path = "/organisations/{organisation_id}/service-accounts", tag = "organisations",
     params(("organisation_id" = String, Path, description = "The organisation's id.")),
     request_body = ServiceAccountRequest,
     responses(
@@ -107,7 +107,6 @@ pub async fn create_service_account(
 /// keys.
 #[utoipa::path(
     delete, path = "/organisations/{organisation_id}/service-accounts/{user_id}", tag = "organisations",
-    security(("web" = [])),
     params(
         ("organisation_id" = String, Path, description = "The organisation's id."),
         ("user_id" = String, Path, description = "The service account's id."),

@@ -61,7 +61,7 @@ pub struct PaymentEventList {
 
 /// `GET /admin/payments/events`: lists events, optionally of one `state` or `user_id`.
 #[utoipa::path(
-    get, path = "/admin/payments/events", tag = "administration", security(("admin" = [])), operation_id = "list_payment_events",
+    get, path = "/admin/payments/events", tag = "administration", operation_id = "list_payment_events",
     params(
         Limit,
         ("before" = Option<String>, Query, description = "The `next` of the previous page.", nullable = false),
@@ -135,7 +135,7 @@ pub async fn list(core: &Core, mut query: ListQuery) -> Result<PaymentEventList,
 /// `POST /admin/payments/events/{event_id}/retry`: applies an event now, or once more. An effect that it already had
 /// does not happen twice.
 #[utoipa::path(
-    post, path = "/admin/payments/events/{event_id}/retry", tag = "administration", security(("admin" = [])), operation_id = "retry_payment_event",
+    post, path = "/admin/payments/events/{event_id}/retry", tag = "administration", operation_id = "retry_payment_event",
     params(("event_id" = String, Path, description = "The event's id.")),
     responses(
         (status = 200, body = PaymentEventItem),

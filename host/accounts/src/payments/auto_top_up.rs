@@ -29,7 +29,7 @@ struct AutoTopUpRequest {
 
 /// `GET /billing/auto-topup`: the caller's preferences, and the last charge.
 #[utoipa::path(
-    get, path = "/billing/auto-topup", tag = "billing", security(("web" = [])),
+    get, path = "/billing/auto-topup", tag = "billing",
     responses((status = 200, body = AutoTopUp)),
 )]
 pub async fn get_auto_top_up(
@@ -42,7 +42,7 @@ pub async fn get_auto_top_up(
 
 /// `PUT /billing/auto-topup`: turns automatic purchases of credits on or off.
 #[utoipa::path(
-    put, path = "/billing/auto-topup", tag = "billing", security(("web" = [])),
+    put, path = "/billing/auto-topup", tag = "billing",
     request_body = AutoTopUpRequest,
     responses(
         (status = 200, body = AutoTopUp),

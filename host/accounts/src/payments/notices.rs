@@ -38,7 +38,7 @@ pub struct NoticeList {
 
 /// `GET /billing/notices`: the caller's notices, newest first.
 #[utoipa::path(
-    get, path = "/billing/notices", tag = "billing", security(("user" = [])),
+    get, path = "/billing/notices", tag = "billing",
     params(Limit,
         ("before" = Option<String>, Query, description = "The `next` of the previous page.", nullable = false)),
     responses((status = 200, body = NoticeList)),

@@ -46,7 +46,7 @@ struct PortalPage {
 
 /// `POST /billing/checkout`: returns the page on which the caller pays for a plan.
 #[utoipa::path(
-    post, path = "/billing/checkout", tag = "billing", security(("web" = [])),
+    post, path = "/billing/checkout", tag = "billing",
     request_body = PlanRequest,
     responses(
         (status = 200, body = CheckoutPage),
@@ -68,7 +68,7 @@ pub async fn create_checkout(
 
 /// `POST /billing/topup`: returns the page on which the caller pays for credits that do not expire.
 #[utoipa::path(
-    post, path = "/billing/topup", tag = "billing", security(("web" = [])),
+    post, path = "/billing/topup", tag = "billing",
     request_body = TierRequest,
     responses(
         (status = 200, body = CheckoutPage),
@@ -90,7 +90,7 @@ pub async fn create_top_up(
 
 /// `POST /billing/portal`: returns the page on which the caller manages plan, cards and invoices.
 #[utoipa::path(
-    post, path = "/billing/portal", tag = "billing", security(("web" = [])),
+    post, path = "/billing/portal", tag = "billing",
     responses(
         (status = 200, body = PortalPage),
         (status = 404, description = "`NO_PAYMENT_CUSTOMER`: you have not bought anything yet."),

@@ -1,7 +1,7 @@
 //! `/admin/vouchers`: operators create, list and revoke vouchers.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, FromRequestParts, Path, State};
 use axum::response::Response;
 use futures_util::FutureExt as _;
 use http::{HeaderMap, StatusCode};
@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::ApiError;
 use weir_identity::admin::AdminCaller;
+use weir_identity::endpoints::{Access, Endpoints};
+use weir_identity::handlers;
 use weir_ledger::Credits;
 use weir_request::csv_export::{CsvTable, ListPage};
 use weir_request::node::Core;
@@ -18,10 +20,30 @@ use weir_request::small_body::SmallBody;
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 
-use super::VoucherParts;
 use super::code::VoucherCode;
 use super::store::{self, Voucher};
-use super::{NewVoucher, create, revoke};
+use super::{NewVoucher, VoucherParts, create, revoke};
+
+/// Returns the administrators' endpoints of vouchers.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    VoucherParts: FromRef<S>,
+    Core: FromRef<S>,
+    AdminCaller: FromRequestParts<S, Rejection = ApiError>,
+{
+    Endpoints::new().row(Access::Admin, handlers!(create_voucher))
+}
+
+/// Returns the administrators' endpoints of vouchers that work without a gateway.
+pub fn core_endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Core: FromRef<S>,
+    AdminCaller: FromRequestParts<S, Rejection = ApiError>,
+{
+    Endpoints::new().row(Access::Admin, handlers!(list_vouchers, revoke_voucher))
+}
 
 /// Maximum credits of a voucher for each account.
 const MAX_CREDITS: Credits = Credits::whole(1_000_000);
@@ -165,7 +187,7 @@ impl VoucherRequest {
 
 /// `POST /admin/vouchers`: creates a voucher. Only this response has its code.
 #[utoipa::path(
-    post, path = "/admin/vouchers", tag = "administration", security(("admin" = [])),
+    post, path = "/admin/vouchers", tag = "administration",
     request_body = VoucherRequest,
     responses(
         (status = 201, description = "The voucher; only this response contains its `code`.", body = CreatedVoucher),
@@ -184,7 +206,7 @@ pub async fn create_voucher(
 
 /// `GET /admin/vouchers`: all vouchers, newest first, without their codes.
 #[utoipa::path(
-    get, path = "/admin/vouchers", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/vouchers", tag = "administration",
     params(
         Limit,
         ("before" = Option<String>, Query, description = "The `next` of the previous page; this page has older items.", nullable = false),
@@ -246,7 +268,7 @@ pub async fn list(core: &Core, mut query: ListQuery) -> Result<VoucherList, ApiE
 
 /// `DELETE /admin/vouchers/{voucher_id}`: revokes a voucher. Redeemed credits stay.
 #[utoipa::path(
-    delete, path = "/admin/vouchers/{voucher_id}", tag = "administration", security(("admin" = [])),
+    delete, path = "/admin/vouchers/{voucher_id}", tag = "administration",
     params(("voucher_id" = String, Path, description = "The voucher's id.")),
     responses(
         (status = 204, description = "The voucher is revoked."),

@@ -4,19 +4,33 @@
 //! top-up, portal and auto top-up. An API key may read balances; a leaked or restricted key must not change its owner's
 //! account, nor use up the owner's attempts.
 
+use std::sync::Arc;
+
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use weir_errors::ApiError;
-use weir_identity::WebCaller;
+use weir_identity::endpoints::{Access, Endpoints};
+use weir_identity::roles::Permission;
+use weir_identity::{IdentityParts, WebCaller, handlers};
 use weir_ledger::Credits;
 use weir_request::json::from_json;
-use weir_request::request::JsonBody;
+use weir_request::request::{BodyReader, JsonBody};
 
-use super::VoucherParts;
-use super::redeem;
+use super::{VoucherParts, redeem};
+
+/// Returns the endpoints of vouchers.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    VoucherParts: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+    BodyReader: FromRef<S>,
+{
+    Endpoints::new().row(Access::Web(Permission::Pay), handlers!(redeem_voucher))
+}
 
 /// The body of `POST /billing/redeem`.
 #[derive(Deserialize, ToSchema)]
@@ -47,7 +61,7 @@ pub struct RedeemedVoucher {
 
 /// `POST /billing/redeem`: redeems a voucher's code for top-up credits.
 #[utoipa::path(
-    post, path = "/billing/redeem", tag = "billing", security(("web" = [])), operation_id = "redeem_voucher",
+    post, path = "/billing/redeem", tag = "billing", operation_id = "redeem_voucher",
     request_body = RedeemRequest,
     responses(
         (status = 200, body = RedeemedVoucher),

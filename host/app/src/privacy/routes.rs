@@ -1,13 +1,14 @@
 //! `/users/me` and `/admin/users/{user_id}`: the export and the erasure of a person's data.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, FromRequestParts, Path, State};
 use axum::response::Response;
 use serde::Deserialize;
 use utoipa::ToSchema;
 use weir_errors::ApiError;
-use weir_identity::WebCaller;
 use weir_identity::admin::AdminCaller;
+use weir_identity::endpoints::{Access, Endpoints};
+use weir_identity::{WebCaller, handlers};
 use weir_request::audit::Actor;
 use weir_request::node::Core;
 use weir_request::query::ListQuery;
@@ -15,6 +16,27 @@ use weir_request::small_body::SmallBody;
 
 use super::erase::{self, ErasureRequest};
 use super::{Erasure, PrivacyParts, export};
+use crate::App;
+
+/// Returns the endpoints of people's data.
+pub fn endpoints() -> Endpoints<App> {
+    Endpoints::new().row(Access::Person, handlers!(export_me, erase_me))
+}
+
+/// Returns the administrators' endpoint of a person's data.
+pub fn admin_endpoints() -> Endpoints<App> {
+    Endpoints::new().row(Access::Admin, handlers!(export_user))
+}
+
+/// Returns the administrators' endpoint that works without a gateway.
+pub fn core_endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Core: FromRef<S>,
+    AdminCaller: FromRequestParts<S, Rejection = ApiError>,
+{
+    Endpoints::new().row(Access::Admin, handlers!(erase_user))
+}
 
 /// The body of an erasure.
 #[derive(Deserialize, ToSchema)]
@@ -26,7 +48,7 @@ pub struct ErasureConfirmation {
 
 /// `GET /users/me/export`: everything that weir stores about the caller, as one JSON document.
 #[utoipa::path(
-    get, path = "/users/me/export", tag = "privacy", security(("web" = [])),
+    get, path = "/users/me/export", tag = "privacy",
     responses(
         (status = 200, description = "The caller's data, without secrets.", body = Object),
         (status = 429, description = "`TOO_MANY_AT_ONCE`: two exports of the caller are in progress."),
@@ -41,7 +63,7 @@ pub async fn export_me(
 
 /// `DELETE /users/me`: erases the caller for ever. Their keys end at once on all nodes.
 #[utoipa::path(
-    delete, path = "/users/me", tag = "privacy", security(("web" = [])),
+    delete, path = "/users/me", tag = "privacy",
     params(("forfeit_credits" = Option<bool>, Query, description = "Erase even if bought credits are left; they are lost.", nullable = false)),
     request_body = ErasureConfirmation,
     responses(
@@ -62,7 +84,7 @@ pub async fn erase_me(
 
 /// `GET /admin/users/{user_id}/export`: everything that weir stores about a person, as one JSON document.
 #[utoipa::path(
-    get, path = "/admin/users/{user_id}/export", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/users/{user_id}/export", tag = "administration",
     params(("user_id" = String, Path, description = "The user's id.")),
     responses(
         (status = 200, description = "The person's data, without secrets.", body = Object),
@@ -79,7 +101,7 @@ pub async fn export_user(
 
 /// `DELETE /admin/users/{user_id}`: erases a person for ever. A repeat returns the time of the erasure.
 #[utoipa::path(
-    delete, path = "/admin/users/{user_id}", tag = "administration", security(("admin" = [])),
+    delete, path = "/admin/users/{user_id}", tag = "administration",
     params(
         ("user_id" = String, Path, description = "The user's id."),
         ("forfeit_credits" = Option<bool>, Query, description = "Erase even if bought credits are left; they are lost.", nullable = false),

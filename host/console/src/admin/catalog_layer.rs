@@ -128,7 +128,7 @@ pub struct LayerRestoration {
 
 /// `GET /admin/catalog/layer`: returns the active version of the catalog layer, and its problem on this node.
 #[utoipa::path(
-    get, path = "/admin/catalog/layer", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/catalog/layer", tag = "administration",
     responses((status = 200, body = LayerItem)),
 )]
 pub async fn get_catalog_layer(State(app): State<App>, _: AdminCaller) -> Json<LayerItem> {
@@ -137,7 +137,7 @@ pub async fn get_catalog_layer(State(app): State<App>, _: AdminCaller) -> Json<L
 
 /// `GET /admin/catalog/layers`: all versions of the catalog layer, newest first, with their differences.
 #[utoipa::path(
-    get, path = "/admin/catalog/layers", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/catalog/layers", tag = "administration",
     params(
         Limit,
         ("before" = Option<i64>, Query, description = "The `next` of the previous page.", minimum = 0, maximum = 9223372036854775807_i64, nullable = false),
@@ -164,7 +164,7 @@ pub async fn list_catalog_layers(
 
 /// `POST /admin/catalog/layer/check`: returns the changes that a layer would make to this node's catalog.
 #[utoipa::path(
-    post, path = "/admin/catalog/layer/check", tag = "administration", security(("admin" = [])),
+    post, path = "/admin/catalog/layer/check", tag = "administration",
     request_body = LayerCheck,
     responses((status = 200, body = CatalogChanges)),
 )]
@@ -179,7 +179,7 @@ pub async fn check_catalog_layer(
 
 /// `PUT /admin/catalog/layer`: replaces the catalog layer on all nodes.
 #[utoipa::path(
-    put, path = "/admin/catalog/layer", tag = "administration", security(("admin" = [])),
+    put, path = "/admin/catalog/layer", tag = "administration",
     request_body = LayerReplacement,
     responses(
         (status = 200, description = "The new version.", body = LayerItem),
@@ -203,7 +203,7 @@ pub async fn replace_catalog_layer(
 
 /// `POST /admin/catalog/layer/restore`: makes the contents of an earlier version active again, as a new version.
 #[utoipa::path(
-    post, path = "/admin/catalog/layer/restore", tag = "administration", security(("admin" = [])),
+    post, path = "/admin/catalog/layer/restore", tag = "administration",
     request_body = LayerRestoration,
     responses(
         (status = 200, description = "The new version.", body = LayerItem),

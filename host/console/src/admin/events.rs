@@ -51,7 +51,7 @@ pub struct AuditList {
 /// `GET /admin/audit`: security events, optionally filtered by `kind`, `user_id`, `actor` and time. With
 /// `changes=true`, the changes of users, keys, credits, the catalog, plugins and the configuration in one list.
 #[utoipa::path(
-    get, path = "/admin/audit", tag = "administration", security(("admin" = [])), operation_id = "list_audit_events",
+    get, path = "/admin/audit", tag = "administration", operation_id = "list_audit_events",
     params(
         Limit,
         ("before" = Option<i64>, Query, description = "The `next` of the previous page.", minimum = 0, maximum = 9223372036854775807_i64, nullable = false),

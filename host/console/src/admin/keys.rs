@@ -156,7 +156,7 @@ pub struct AdminCreatedKey {
 
 /// `GET /admin/keys`: all keys, optionally filtered by `user_id` and `active`.
 #[utoipa::path(
-    get, path = "/admin/keys", tag = "administration", security(("admin" = [])), operation_id = "admin_list_keys",
+    get, path = "/admin/keys", tag = "administration", operation_id = "admin_list_keys",
     params(
         PageAfter,
         ("user_id" = Option<String>, Query, description = "Only this user's keys.", nullable = false),
@@ -223,7 +223,7 @@ pub async fn list(core: &Core, mut query: ListQuery) -> Result<AdminKeyList, Api
 /// `POST /admin/keys`: creates a key for a user, without a limit on their number, and creates the user if the id is
 /// new.
 #[utoipa::path(
-    post, path = "/admin/keys", tag = "administration", security(("admin" = [])), operation_id = "admin_create_key",
+    post, path = "/admin/keys", tag = "administration", operation_id = "admin_create_key",
     request_body = AdminNewKey,
     responses(
         (status = 201, description = "The key; only this response contains its `api_key`.", body = AdminCreatedKey),
@@ -254,7 +254,7 @@ pub async fn create_key(
 
 /// `DELETE /admin/keys/{key_id}`: revokes a key. Every node rejects it immediately.
 #[utoipa::path(
-    delete, path = "/admin/keys/{key_id}", tag = "administration", security(("admin" = [])), operation_id = "admin_revoke_key",
+    delete, path = "/admin/keys/{key_id}", tag = "administration", operation_id = "admin_revoke_key",
     params(("key_id" = String, Path, description = "The key's id.")),
     responses(
         (status = 204, description = "The key is revoked."),

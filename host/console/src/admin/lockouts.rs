@@ -35,7 +35,7 @@ pub struct LockoutList {
 
 /// `GET /admin/lockouts`: lists the locked-out addresses.
 #[utoipa::path(
-    get, path = "/admin/lockouts", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/lockouts", tag = "administration",
     params(
         Limit,
     ),
@@ -62,7 +62,7 @@ pub async fn list_lockouts(
 
 /// `DELETE /admin/lockouts/{address}`: ends an address's lockout.
 #[utoipa::path(
-    delete, path = "/admin/lockouts/{address}", tag = "administration", security(("admin" = [])),
+    delete, path = "/admin/lockouts/{address}", tag = "administration",
     params(("address" = String, Path, description = "An IP address, such as `203.0.113.7`.")),
     responses(
         (status = 204, description = "The lockout is ended."),

@@ -35,4 +35,79 @@ pub mod tight_budgets;
 pub mod user_usage;
 pub mod users;
 
+use axum::extract::{FromRef, FromRequestParts};
+use weir_app::App;
+use weir_errors::ApiError;
+use weir_identity::admin::AdminCaller;
+use weir_identity::endpoints::{Access, Endpoints, get, post};
+use weir_identity::handlers;
+use weir_request::node::Core;
+
 pub use self::store::account_names;
+
+/// Returns the administrators' endpoints that need a gateway.
+pub fn endpoints() -> Endpoints<App> {
+    Endpoints::new().row(
+        Access::Admin,
+        handlers!(
+            routes::get_platform_usage,
+            routes::list_model_economics,
+            overview::get_overview,
+            requests::list_requests,
+            requests::get_request_content,
+            user_usage::export_usage,
+            user_usage::get_user_usage,
+            user_usage::list_user_requests,
+            user_usage::get_user_request,
+            user_usage::list_user_transactions,
+            catalog_layer::get_catalog_layer,
+            catalog_layer::list_catalog_layers,
+            catalog_layer::check_catalog_layer,
+            catalog_layer::replace_catalog_layer,
+            catalog_layer::restore_catalog_layer,
+            keys::create_key
+        ),
+    )
+}
+
+/// Returns the administrators' endpoints of users and their keys, lockouts and security events. Commands call them without a
+/// gateway, too.
+pub fn core_endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Core: FromRef<S>,
+    AdminCaller: FromRequestParts<S, Rejection = ApiError>,
+{
+    Endpoints::new().row(
+        Access::Admin,
+        handlers!(
+            users::list_users,
+            users::get_user,
+            users::disable_user,
+            users::enable_user,
+            users::set_plan,
+            users::set_filter_options,
+            users::set_budgets,
+            users::top_up,
+            users::adjust,
+            users::grant_admin,
+            users::revoke_admin,
+            keys::list_keys,
+            keys::revoke_key,
+            lockouts::list_lockouts,
+            lockouts::clear_lockout,
+            events::list_events
+        ),
+    )
+}
+
+/// Returns the endpoints of the admin socket alone.
+pub fn local_endpoints() -> Endpoints<App> {
+    Endpoints::new().row(
+        Access::Admin,
+        [
+            get("/local/gateway", gateway::get_gateway),
+            post("/local/console-link", gateway::create_console_link),
+        ],
+    )
+}

@@ -215,7 +215,7 @@ pub struct EndingModel {
 /// `GET /admin/overview`: the figures of model requests by hour or day, the state of providers and of this node's queue, and
 /// models that end soon. weir stores these figures for 35 days.
 #[utoipa::path(
-    get, path = "/admin/overview", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/overview", tag = "administration",
     params(
         ("period" = Option<String>, Query, description = "The last 24 hours by hour, or the last 7 or 30 days by day. Default: `24h`.", pattern = "^(24h|7d|30d)$", nullable = false),
         ("group" = Option<String>, Query, description = "The dimension of `groups`: `provider`, `model`, `key`, `account` or `organisation`. Default: `provider`.", pattern = "^(provider|model|key|account|organisation)$", nullable = false),

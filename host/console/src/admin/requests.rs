@@ -132,7 +132,7 @@ pub struct AdminRequestList {
 /// `GET /admin/requests`: the completed requests of all accounts, the last to end first, as JSON or CSV. Failed ones are
 /// listed with their error for 30 days, at most 20 for each account and minute.
 #[utoipa::path(
-    get, path = "/admin/requests", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/requests", tag = "administration",
     operation_id = "list_all_requests",
     params(
         Limit,
@@ -182,7 +182,7 @@ pub async fn list_requests(
 /// `GET /admin/requests/{request_id}/content`: the prompt and the response of a request whose key or organisation chose to
 /// store them. weir records who sees them.
 #[utoipa::path(
-    get, path = "/admin/requests/{request_id}/content", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/requests/{request_id}/content", tag = "administration",
     operation_id = "get_any_request_content",
     params(("request_id" = String, Path, description = "The request's id.")),
     responses(

@@ -25,7 +25,7 @@ type PeriodParameter = Result<Query<PeriodQuery>, QueryRejection>;
 
 /// `GET /admin/usage?period=YYYY-MM`: all users' usage in a month, by default the current one.
 #[utoipa::path(
-    get, path = "/admin/usage", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/usage", tag = "administration",
     params(CalendarMonth),
     responses((status = 200, body = PlatformUsage)),
 )]
@@ -53,7 +53,7 @@ pub async fn platform_month(
 
 /// `GET /admin/model-economics?period=YYYY-MM`: the cost and revenue of each model in a month.
 #[utoipa::path(
-    get, path = "/admin/model-economics", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/model-economics", tag = "administration",
     params(CalendarMonth),
     responses((status = 200, content((Vec<ModelEconomics> = "application/json"), (String = "text/csv")))),
 )]

@@ -20,7 +20,7 @@ use super::users::unknown_user;
 
 /// `GET /admin/users/{user_id}/usage`: a user's usage, by model or by the dimension in `group`.
 #[utoipa::path(
-    get, path = "/admin/users/{user_id}/usage", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/users/{user_id}/usage", tag = "administration",
     params(
         ("user_id" = String, Path, description = "The user's id."),
         ("group" = Option<String>, Query, description = "Groups usage by `key`, `model` or `day`.", nullable = false, pattern = "^(key|model|day)$"),
@@ -45,7 +45,7 @@ pub async fn get_user_usage(
 
 /// `GET /admin/users/{user_id}/usage/requests`: a user's requests, the last to end first.
 #[utoipa::path(
-    get, path = "/admin/users/{user_id}/usage/requests", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/users/{user_id}/usage/requests", tag = "administration",
     params(
         ("user_id" = String, Path, description = "The user's id."),
         Limit,
@@ -77,7 +77,7 @@ pub async fn list_user_requests(
 
 /// `GET /admin/usage/export`: all users' charges and the operator's costs in a month, for other tools.
 #[utoipa::path(
-    get, path = "/admin/usage/export", tag = "administration", security(("admin" = [])), operation_id = "admin_export_usage",
+    get, path = "/admin/usage/export", tag = "administration", operation_id = "admin_export_usage",
     params(
         CalendarMonth,
         ("format" = Option<String>, Query, description = "The columns.", nullable = false, pattern = "^focus$"),
@@ -99,7 +99,7 @@ pub async fn export_usage(
 
 /// `GET /admin/users/{user_id}/usage/requests/{request_id}`: a user's request.
 #[utoipa::path(
-    get, path = "/admin/users/{user_id}/usage/requests/{request_id}", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/users/{user_id}/usage/requests/{request_id}", tag = "administration",
     params(
         ("user_id" = String, Path, description = "The user's id."),
         ("request_id" = String, Path, description = "The request's id."),
@@ -124,7 +124,7 @@ pub async fn get_user_request(
 
 /// `GET /admin/users/{user_id}/transactions`: the changes of a user's credits, the last one first.
 #[utoipa::path(
-    get, path = "/admin/users/{user_id}/transactions", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/users/{user_id}/transactions", tag = "administration",
     params(
         ("user_id" = String, Path, description = "The user's id."),
         Limit,

@@ -236,7 +236,7 @@ impl Serialize for SignedCredits {
 
 /// `GET /admin/users`: all users, optionally filtered by `subject`, `plan`, `admin` and `disabled`.
 #[utoipa::path(
-    get, path = "/admin/users", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/users", tag = "administration",
     params(
         PageAfter,
         ("subject" = Option<String>, Query, description = "Only the user with this name at the issuer.", nullable = false),
@@ -304,7 +304,7 @@ pub async fn list(core: &Core, mut query: ListQuery) -> Result<UserList, ApiErro
 
 /// `GET /admin/users/{user_id}`: one user, with their credits.
 #[utoipa::path(
-    get, path = "/admin/users/{user_id}", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/users/{user_id}", tag = "administration",
     params(("user_id" = String, Path, description = "The user's id.")),
     responses(
         (status = 200, body = UserItem),
@@ -321,7 +321,7 @@ pub async fn get_user(
 
 /// `POST /admin/users/{user_id}/disable`: disables a user. Every node rejects their requests immediately.
 #[utoipa::path(
-    post, path = "/admin/users/{user_id}/disable", tag = "administration", security(("admin" = [])),
+    post, path = "/admin/users/{user_id}/disable", tag = "administration",
     params(("user_id" = String, Path, description = "The user's id.")),
     responses(
         (status = 200, body = UserItem),
@@ -339,7 +339,7 @@ pub async fn disable_user(
 
 /// `POST /admin/users/{user_id}/enable`: enables a disabled user again.
 #[utoipa::path(
-    post, path = "/admin/users/{user_id}/enable", tag = "administration", security(("admin" = [])),
+    post, path = "/admin/users/{user_id}/enable", tag = "administration",
     params(("user_id" = String, Path, description = "The user's id.")),
     responses(
         (status = 200, body = UserItem),
@@ -358,7 +358,7 @@ pub async fn enable_user(
 
 /// `POST /admin/users/{user_id}/grant-admin`: makes a web user an administrator.
 #[utoipa::path(
-    post, path = "/admin/users/{user_id}/grant-admin", tag = "administration", security(("admin" = [])),
+    post, path = "/admin/users/{user_id}/grant-admin", tag = "administration",
     params(("user_id" = String, Path, description = "The user's id.")),
     responses(
         (status = 200, body = UserItem),
@@ -383,7 +383,7 @@ pub async fn grant_admin(
 
 /// `POST /admin/users/{user_id}/revoke-admin`: makes an administrator an ordinary user.
 #[utoipa::path(
-    post, path = "/admin/users/{user_id}/revoke-admin", tag = "administration", security(("admin" = [])),
+    post, path = "/admin/users/{user_id}/revoke-admin", tag = "administration",
     params(("user_id" = String, Path, description = "The user's id.")),
     responses(
         (status = 200, body = UserItem),
@@ -409,7 +409,7 @@ pub async fn revoke_admin(
 /// `POST /admin/users/{user_id}/plan`: puts a user on a plan for a month from now. The plan's rate limit applies
 /// immediately.
 #[utoipa::path(
-    post, path = "/admin/users/{user_id}/plan", tag = "administration", security(("admin" = [])),
+    post, path = "/admin/users/{user_id}/plan", tag = "administration",
     params(("user_id" = String, Path, description = "The user's id.")),
     request_body = PlanChange,
     responses(
@@ -436,7 +436,7 @@ pub async fn set_plan(
 /// `PUT /admin/users/{user_id}/filter-options`: replaces the options of an account that filters read. They apply to all
 /// nodes at once.
 #[utoipa::path(
-    put, path = "/admin/users/{user_id}/filter-options", tag = "administration", security(("admin" = [])),
+    put, path = "/admin/users/{user_id}/filter-options", tag = "administration",
     params(("user_id" = String, Path, description = "The user's id.")),
     request_body = FilterOptions,
     responses(
@@ -474,7 +474,7 @@ pub async fn grant_month(core: &Core, user_id: &str, plan: Plan) -> Result<(), A
 
 /// `POST /admin/users/{user_id}/top-up`: gives a user credits that do not expire; once for each `id`.
 #[utoipa::path(
-    post, path = "/admin/users/{user_id}/top-up", tag = "administration", security(("admin" = [])),
+    post, path = "/admin/users/{user_id}/top-up", tag = "administration",
     params(("user_id" = String, Path, description = "The user's id.")),
     request_body = CreditGift,
     responses(
@@ -514,7 +514,7 @@ pub async fn top_up(
 
 /// `POST /admin/users/{user_id}/adjust`: adds or removes a user's credits, for a reason; once for each `id`.
 #[utoipa::path(
-    post, path = "/admin/users/{user_id}/adjust", tag = "administration", security(("admin" = [])),
+    post, path = "/admin/users/{user_id}/adjust", tag = "administration",
     params(("user_id" = String, Path, description = "The user's id.")),
     request_body = CreditAdjustment,
     responses(
@@ -563,7 +563,7 @@ pub async fn adjust(
 
 /// `POST /admin/users/{user_id}/budgets`: replaces a user's budgets. A window that stays keeps its count.
 #[utoipa::path(
-    post, path = "/admin/users/{user_id}/budgets", tag = "administration", security(("admin" = [])),
+    post, path = "/admin/users/{user_id}/budgets", tag = "administration",
     params(("user_id" = String, Path, description = "The user's id.")),
     request_body = BudgetChange,
     responses(

@@ -4,7 +4,7 @@
 //! and most of them use inline styles, which a strict policy forbids. This page can be read without either; a small
 //! script searches it and sends a reader's requests.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use askama::Template;
 use axum::extract::State;
@@ -13,12 +13,13 @@ use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value};
 use weir_app::App;
 use weir_errors::ApiError;
+use weir_identity::endpoints::{Access, Endpoints, get};
 
 use super::format;
 use super::frame::Frame;
 use super::respond::page;
 use super::snippets::{self, Snippet};
-use crate::openapi::{self, ApiListener};
+use crate::openapi::OpenApiDocument;
 
 /// The examples at the beginning: curl, and the libraries of OpenAI and Anthropic.
 const EXAMPLES: usize = 3;
@@ -30,7 +31,7 @@ struct DocsPage<'a> {
     /// The gateway's address, as the browser knows it.
     base: &'a str,
     snippets: Vec<Snippet>,
-    reference: &'static str,
+    reference: &'a str,
 }
 
 /// The part of the page that is equal for all requests.
@@ -122,17 +123,23 @@ struct DocsPiece {
     is_schema: bool,
 }
 
+/// Returns the page of a listener's document.
+pub(super) fn endpoints(document: &'static LazyLock<OpenApiDocument>) -> Endpoints<App> {
+    let reference = Arc::new(LazyLock::new(move || render(document)));
+    let show = move |State(app): State<App>, headers: HeaderMap| {
+        let reference = Arc::clone(&reference);
+        async move { show_docs(&app, &headers, reference.as_deref()) }
+    };
+    Endpoints::new().row(Access::Open, get("/docs", show))
+}
+
 /// `GET /docs`
-pub(super) async fn show_docs(
-    State(app): State<App>,
-    headers: HeaderMap,
+fn show_docs(
+    app: &App,
+    headers: &HeaderMap,
+    reference: Option<&str>,
 ) -> Result<Response, ApiError> {
-    static REFERENCES: [LazyLock<Option<String>>; 2] = [
-        LazyLock::new(|| render(ApiListener::Only)),
-        LazyLock::new(|| render(ApiListener::Public)),
-    ];
-    let reference = REFERENCES[usize::from(app.config.internal_listen.is_some())].as_deref();
-    let base = snippets::base(&app, snippets::host(&headers));
+    let base = snippets::base(app, snippets::host(headers));
     let model = snippets::model(&app.catalog.load());
     let snippets = snippets::of(&base, "inf_YOUR_KEY", &model);
     let shown = DocsPage {
@@ -144,8 +151,8 @@ pub(super) async fn show_docs(
     page(StatusCode::OK, &shown)
 }
 
-fn render(surface: ApiListener) -> Option<String> {
-    let document = serde_json::from_slice(&openapi::document(surface).text).ok()?;
+fn render(document: &OpenApiDocument) -> Option<String> {
+    let document = serde_json::from_slice(&document.text).ok()?;
     Reference::of(&document).render().ok()
 }
 

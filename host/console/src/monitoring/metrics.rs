@@ -26,7 +26,7 @@ pub async fn get_metrics(State(app): State<App>) -> Result<Response, ApiError> {
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text(&app).await?).into_response())
 }
 
-/// `GET /metrics` at the public listener, if weir has no internal one.
+/// `GET /metrics` at the public listener, if weir has no internal one; the operation is that of [`get_metrics`].
 pub async fn get_public_metrics(
     state: State<App>,
     peer: Option<Extension<Peer>>,

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
+use weir_identity::endpoints::{Access, Endpoint};
 
 use super::examples;
 use super::links::LINKS;
-use super::listener::ApiListener;
 
 /// The beginning of a reference to a schema.
 const SCHEMAS: &str = "#/components/schemas/";
@@ -78,42 +78,23 @@ const OF_MODELS: [(&str, &str); 7] = [
     ("504", "`UPSTREAM_TIMEOUT`: the provider took too long."),
 ];
 
-/// Returns the document of a listener's routes.
-pub(super) fn finish(mut document: Value, surface: ApiListener) -> Value {
+/// Returns the document of a listener's endpoints.
+pub(super) fn finish(mut document: Value, endpoints: &[Endpoint]) -> Value {
     let schemas = document["components"]["schemas"].clone();
     let Some(Value::Object(paths)) = document.get_mut("paths") else {
         return document;
     };
-    // One handler serves two paths.
-    for (path, other, operation) in [
-        ("/v1/chat/completions", "/chat", "create_chat"),
-        ("/v1/rerank", "/v2/rerank", "create_v2_ranking"),
-    ] {
-        if let Some(item) = paths.get(path) {
-            let mut item = item.clone();
-            item["post"]["operationId"] = operation.into();
-            paths.insert(other.into(), item);
-        }
-    }
-    if let Some(content) = paths.get("/v1beta/models/{id}") {
-        let mut content = content["post"].clone();
-        content["operationId"] = "generate_v1_content".into();
-        paths["/v1/models/{id}"]["post"] = content;
-    }
     // A request for a default key needs no body.
     if let Some(keys) = paths.get_mut("/api-keys") {
         keys["post"]["requestBody"]["required"] = false.into();
     }
-    paths.retain(|path, _| surface.serves(path));
     let examples = serde_json::from_str(include_str!("examples.json")).unwrap_or_default();
-    for (path, item) in paths.iter_mut() {
-        let Some(item) = item.as_object_mut() else {
-            continue;
-        };
-        for (method, operation) in item.iter_mut() {
-            finish_operation(operation, &method.to_uppercase(), path);
-            examples::add(operation, &examples, &schemas);
-        }
+    for endpoint in endpoints.iter().filter(|endpoint| endpoint.is_documented()) {
+        let method = endpoint.method_name();
+        let path = endpoint.documented_path();
+        let operation = &mut paths[&path][method.to_lowercase()];
+        finish_operation(operation, method, &path, endpoint.access);
+        examples::add(operation, &examples, &schemas);
     }
     link(paths);
     remove_unused(&mut document);
@@ -137,12 +118,11 @@ fn remove_unused(document: &mut Value) {
     }
 }
 
-fn finish_operation(operation: &mut Value, method: &str, path: &str) {
+fn finish_operation(operation: &mut Value, method: &str, path: &str, access: Access) {
     describe(operation, method, path);
-    let proof = operation["security"][0].as_object();
-    let proof = proof.and_then(|proof| proof.keys().next().cloned());
-    if let Some(proof) = &proof {
-        operation["security"] = proofs(proof);
+    let is_open = access == Access::Open;
+    if !is_open {
+        operation["security"] = proofs(access);
     }
     let takes_body = operation["requestBody"].is_object();
     let is_of_model = operation["tags"] == json!(["models"]) && takes_body;
@@ -162,13 +142,9 @@ fn finish_operation(operation: &mut Value, method: &str, path: &str) {
     } else if takes_parameters {
         errors.push(OF_BODIES[0]);
     }
-    if matches!(
-        proof.as_deref(),
-        Some("user" | "web" | "admin" | "operator" | "service" | "gated")
-    ) {
-        errors.extend(OF_PROOFS);
-    } else {
-        errors.extend([OF_PROOFS[1], OF_PROOFS[3]]);
+    match access {
+        Access::Open | Access::Signature => errors.extend([OF_PROOFS[1], OF_PROOFS[3]]),
+        _ => errors.extend(OF_PROOFS),
     }
     errors.push(("500", "`INTERNAL`: an error in weir."));
     // Anthropic's status for an overload.
@@ -214,7 +190,7 @@ fn finish_operation(operation: &mut Value, method: &str, path: &str) {
             headers["X-Weir-Cache"] = json!({ "$ref": "#/components/headers/Cache" });
             headers["Age"] = json!({ "$ref": "#/components/headers/Age" });
         }
-        if proof.is_some() && status.starts_with('2') {
+        if !is_open && status.starts_with('2') {
             headers["RateLimit"] = json!({ "$ref": "#/components/headers/RateLimit" });
             headers["RateLimit-Policy"] = json!({ "$ref": "#/components/headers/RateLimitPolicy" });
         }
@@ -246,14 +222,14 @@ fn describe(operation: &mut Value, method: &str, path: &str) {
     operation["description"] = said.into();
 }
 
-/// Returns the security requirements for a handler's one-word security name.
-fn proofs(word: &str) -> Value {
+/// Returns the security requirements of an endpoint's callers.
+fn proofs(access: Access) -> Value {
     let web = json!({ "identityToken": [], "attestationToken": [] });
-    match word {
-        "user" => json!([{ "apiKey": [] }, { "bearerKey": [] }, web]),
-        "operator" => json!([web, { "serviceToken": [] }]),
-        "service" => json!([{ "serviceToken": [] }]),
-        "signature" => json!([{ "paymentSignature": [] }]),
+    match access {
+        Access::User(_) => json!([{ "apiKey": [] }, { "bearerKey": [] }, web]),
+        Access::Operator => json!([web, { "serviceToken": [] }]),
+        Access::Service => json!([{ "serviceToken": [] }]),
+        Access::Signature => json!([{ "paymentSignature": [] }]),
         _ => json!([web]),
     }
 }

@@ -5,63 +5,61 @@
 //! that all operations share, [`links`] the links between operations, and [`examples`] an example of each. Bodies are
 //! described as strictly as the code validates them.
 //!
-//! The router does not register routes from these annotations, because it lists every route on one page:
-//! `tests/it/openapi.rs` compares both, and `tests/run --api` validates responses against the document.
+//! The operations are those of the listener's own rows ([`weir_identity::endpoints`]): a route cannot lack one, or have
+//! another path. `tests/run --api` validates responses against the document.
 //!
 //! **Invariant:** the document contains nothing from the configuration: it is equal for all gateways of a version.
 //!
-//! To describe an endpoint, put `#[utoipa::path]` on its handler, and the handler into the list below.
+//! To describe an endpoint, put `#[utoipa::path]` on its handler. The row of the endpoint has its access, from which the
+//! document derives the security requirements.
 
 mod dialects;
 mod document;
 mod examples;
 mod finish;
 mod links;
-mod listener;
 pub mod routes;
 
 use std::sync::LazyLock;
 
+use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::{OpenApi, ToSchema};
-use weir_accounts::{billing, keys, organisations, payments, vouchers};
-use weir_app::privacy;
-use weir_inference::{plugins, recordings, sessions};
+use weir_app::App;
+use weir_identity::endpoints::{Access, Endpoint, Endpoints};
+use weir_identity::handlers;
 use weir_request::schemas::vendors;
-use weir_swarms::{mcp, swarm, tasks};
 
 pub use self::document::OpenApiDocument;
-pub use self::listener::ApiListener;
-use crate::{admin, monitoring};
+use self::routes::get_document;
 
-/// Returns the document of a listener's routes; the first call generates it.
-pub fn document(surface: ApiListener) -> &'static OpenApiDocument {
-    static DOCUMENTS: [LazyLock<OpenApiDocument>; 4] = [
-        LazyLock::new(|| generate(ApiListener::Public)),
-        LazyLock::new(|| generate(ApiListener::Only)),
-        LazyLock::new(|| generate(ApiListener::Internal)),
-        LazyLock::new(|| generate(ApiListener::Executor)),
-    ];
-    let [public, only, internal, executor] = &DOCUMENTS;
-    match surface {
-        ApiListener::Public => public,
-        ApiListener::Only => only,
-        ApiListener::Internal => internal,
-        ApiListener::Executor => executor,
-    }
+/// Returns the endpoint of a listener's document.
+pub fn endpoints(document: &'static LazyLock<OpenApiDocument>) -> Endpoints<App> {
+    let get = move |headers: HeaderMap| get_document(document, headers);
+    Endpoints::new().row(Access::Open, handlers!(routes::get_document => get))
 }
 
-/// Generates the document of a listener's routes.
-fn generate(surface: ApiListener) -> OpenApiDocument {
+/// Generates the document of a listener's endpoints.
+pub fn generate(endpoints: &[Endpoint]) -> OpenApiDocument {
+    let mut api = Api::openapi();
+    let mut schemas = Vec::new();
+    for endpoint in endpoints {
+        if let Some((method, operation)) = endpoint.describe(&mut schemas) {
+            let path = endpoint.documented_path();
+            api.paths.add_path_operation(path, vec![method], operation);
+        }
+    }
+    let components = api.components.get_or_insert_default();
+    components.schemas.extend(schemas);
     // The document has only serialisable types.
-    let mut whole = serde_json::to_value(Api::openapi()).unwrap_or_default();
+    let mut whole = serde_json::to_value(api).unwrap_or_default();
     whole["components"]["securitySchemes"] = security_schemes();
     whole["components"]["headers"] = headers();
     if let Some(Value::Object(schemas)) = whole.pointer_mut("/components/schemas") {
         dialects::add(schemas);
     }
-    OpenApiDocument::new(&finish::finish(whole, surface))
+    OpenApiDocument::new(&finish::finish(whole, endpoints))
 }
 
 /// The error format outside `/v1` and `/v1beta`.
@@ -141,170 +139,13 @@ fn headers() -> Value {
     })
 }
 
-/// All operations of all listeners.
+/// The parts of the document that every listener has.
 #[derive(OpenApi)]
 #[openapi(
     info(
         title = "weir",
         description = "An inference gateway: chats and images of many providers, with one key and one balance of credits.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
-    ),
-    paths(
-        weir_inference::routes::create_chat_completion,
-        weir_inference::routes::create_code_completion,
-        swarm::model_calls::create_agent_completion,
-        weir_inference::vendors::completions::create_completion,
-        weir_inference::vendors::responses::create_response,
-        weir_inference::vendors::messages::create_message,
-        weir_inference::vendors::messages::count_tokens,
-        weir_inference::vendors::images::create_image,
-        weir_inference::vendors::images::create_image_edit,
-        weir_inference::vendors::retrieval::create_embeddings,
-        weir_inference::vendors::retrieval::create_ranking,
-        weir_inference::vendors::retrieval::create_moderation,
-        weir_inference::vendors::audio::create_speech,
-        weir_inference::vendors::audio::create_transcription,
-        weir_inference::vendors::audio::create_translation,
-        weir_inference::vendors::models::list_models,
-        weir_inference::vendors::models::get_model,
-        weir_inference::vendors::gemini::generate_content,
-        weir_inference::vendors::gemini::list_models,
-        weir_inference::vendors::gemini::get_model,
-        weir_catalog::routes::list_models,
-        weir_catalog::routes::get_catalog,
-        admin::catalog_layer::get_catalog_layer,
-        admin::catalog_layer::list_catalog_layers,
-        admin::catalog_layer::check_catalog_layer,
-        admin::catalog_layer::replace_catalog_layer,
-        admin::catalog_layer::restore_catalog_layer,
-        keys::routes::create_api_key,
-        keys::routes::list_api_keys,
-        keys::routes::set_key_budgets,
-        keys::routes::set_key_rates,
-        keys::routes::set_key_filter_options,
-        keys::routes::set_key_data_limits,
-        keys::routes::set_key_content_log,
-        keys::routes::revoke_api_key,
-        organisations::routes::create_organisation,
-        organisations::routes::list_organisations,
-        organisations::routes::get_organisation,
-        organisations::routes::rename_organisation,
-        organisations::routes::delete_organisation,
-        organisations::routes::transfer_organisation,
-        organisations::members::list_members,
-        organisations::members::set_member_role,
-        organisations::members::remove_member,
-        organisations::invitations::create_invitation,
-        organisations::invitations::list_invitations,
-        organisations::invitations::revoke_invitation,
-        organisations::invitations::accept_invitation,
-        organisations::projects::list_projects,
-        organisations::projects::create_project,
-        organisations::projects::archive_project,
-        organisations::service_accounts::list_service_accounts,
-        organisations::service_accounts::create_service_account,
-        organisations::service_accounts::delete_service_account,
-        organisations::budgets::list_part_budgets,
-        organisations::budgets::set_part_budgets,
-        organisations::rates::list_part_rates,
-        organisations::rates::set_part_rates,
-        organisations::routes::set_organisation_data_limits,
-        organisations::routes::set_organisation_content_log,
-        privacy::routes::export_me,
-        privacy::routes::erase_me,
-        weir_tools::routes::get_webhook_secret,
-        billing::routes::get_usage,
-        billing::routes::export_usage,
-        billing::routes::list_requests,
-        billing::routes::get_request,
-        billing::routes::get_request_content,
-        billing::routes::list_transactions,
-        billing::routes::sync_balance,
-        vouchers::routes::redeem_voucher,
-        payments::auto_top_up::get_auto_top_up,
-        payments::auto_top_up::put_auto_top_up,
-        payments::routes::create_checkout,
-        payments::routes::create_top_up,
-        payments::routes::create_portal,
-        payments::webhook::receive_event,
-        payments::notices::list_notices,
-        sessions::routes::show_history,
-        sessions::routes::delete_session,
-        swarm::routes::create_swarm,
-        swarm::routes::list_swarms,
-        swarm::routes::list_templates,
-        swarm::routes::get_swarm,
-        swarm::routes::cancel_swarm,
-        swarm::routes::delete_swarm,
-        swarm::routes::stream_events,
-        swarm::routes::run_swarm,
-        tasks::routes::create_task,
-        tasks::routes::list_tasks,
-        tasks::routes::get_task,
-        tasks::routes::replace_task,
-        tasks::routes::delete_task,
-        tasks::routes::trigger_execution,
-        tasks::routes::encrypt_credential,
-        tasks::routes::delete_credential,
-        tasks::routes::execute_task,
-        admin::routes::get_platform_usage,
-        admin::routes::list_model_economics,
-        admin::overview::get_overview,
-        admin::requests::list_requests,
-        admin::requests::get_request_content,
-        admin::user_usage::export_usage,
-        admin::user_usage::get_user_usage,
-        admin::user_usage::list_user_requests,
-        admin::user_usage::get_user_request,
-        admin::user_usage::list_user_transactions,
-        admin::keys::list_keys,
-        admin::keys::create_key,
-        admin::keys::revoke_key,
-        admin::lockouts::list_lockouts,
-        admin::lockouts::clear_lockout,
-        admin::events::list_events,
-        admin::users::list_users,
-        admin::users::get_user,
-        privacy::routes::export_user,
-        privacy::routes::erase_user,
-        admin::users::disable_user,
-        admin::users::enable_user,
-        admin::users::grant_admin,
-        admin::users::revoke_admin,
-        admin::users::set_plan,
-        admin::users::set_filter_options,
-        admin::users::top_up,
-        admin::users::adjust,
-        admin::users::set_budgets,
-        vouchers::admin::create_voucher,
-        vouchers::admin::list_vouchers,
-        vouchers::admin::revoke_voucher,
-        payments::admin::list_events,
-        payments::admin::retry_event,
-        swarm::admin::list_swarms,
-        swarm::admin::cancel_swarm,
-        recordings::routes::list_recordings,
-        recordings::routes::get_recording,
-        recordings::routes::begin_recording,
-        recordings::routes::forget_recording,
-        recordings::routes::stop_recording,
-        recordings::routes::list_exchanges,
-        plugins::routes::list_plugins,
-        plugins::routes::get_slot,
-        plugins::routes::install_plugin,
-        plugins::routes::activate_plugin,
-        plugins::routes::roll_back_plugin,
-        plugins::routes::set_slot_policy,
-        plugins::routes::remove_plugin,
-        plugins::routes::list_events,
-        plugins::routes::list_slot_events,
-        mcp::routes::answer_message,
-        weir_tools::remote::routes::list_tools,
-        weir_tools::remote::routes::approve_tool,
-        monitoring::health::get_health,
-        monitoring::health::get_readiness,
-        monitoring::metrics::get_metrics,
-        routes::get_document,
     ),
     components(schemas(
         ErrorEnvelope,

@@ -1,17 +1,16 @@
-//! The routes of SCIM 2.0, below `/scim/v2`.
+//! The endpoints of SCIM 2.0, below `/scim/v2`.
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{FromRef, FromRequestParts, Path};
-use axum::routing::{any, get};
+use http::Method;
 use http::request::Parts;
 
-use super::discovery;
 use super::error::ScimError;
 use super::resources::{self, Base, Body, DirectoryRequest};
-use super::{Directory, Kind};
+use super::{Directory, Kind, discovery};
 use crate::IdentityParts;
+use crate::endpoints::{Access, Endpoints, any, get, post};
 
 impl<S> FromRequestParts<S> for DirectoryRequest
 where
@@ -30,55 +29,50 @@ where
     }
 }
 
-/// Returns the routes.
-pub fn routes<S>() -> Router<S>
-where
-    S: Clone + Send + Sync + 'static,
-    Arc<IdentityParts>: FromRef<S>,
-{
-    let routes = Router::new()
-        .route(
-            "/scim/v2/ServiceProviderConfig",
-            get(discovery::show_service),
-        )
-        .route(
-            "/scim/v2/ResourceTypes",
-            get(discovery::list_resource_types),
-        )
-        .route(
-            "/scim/v2/ResourceTypes/{id}",
-            get(discovery::get_resource_type),
-        )
-        .route("/scim/v2/Schemas", get(discovery::list_schemas))
-        .route("/scim/v2/Schemas/{id}", get(discovery::get_schema))
-        .route("/scim/v2/.search", any(search))
-        .route("/scim/v2/{*path}", any(unknown_path));
-    let routes = resource_routes(resource_routes(routes, Kind::User), Kind::Group);
-    routes.method_not_allowed_fallback(wrong_method)
-}
-
-/// Adds the routes of a kind of resource.
-fn resource_routes<S>(routes: Router<S>, kind: Kind) -> Router<S>
+/// Returns the endpoints. A standard defines them, so the OpenAPI document leaves them out.
+pub fn endpoints<S>() -> Endpoints<S>
 where
     S: Clone + Send + Sync + 'static,
     Arc<IdentityParts>: FromRef<S>,
 {
     type Request = DirectoryRequest;
     type Id = Path<String>;
-    let all = get(move |request: Request| resources::list(kind, request))
-        .post(move |request: Request, body: Body| resources::create(kind, request, body));
-    let one = get(move |request: Request, id: Id| resources::get(kind, request, id))
-        .put(move |request: Request, id: Id, body: Body| {
-            resources::replace(kind, request, id, body)
-        })
-        .patch(move |request: Request, id: Id, body: Body| {
-            resources::patch(kind, request, id, body)
-        })
-        .delete(move |request: Request, id: Id| resources::delete(kind, request, id));
-    let path = format!("/scim/v2/{}", kind.path());
-    routes
-        .route(&path, all)
-        .route(&format!("{path}/{{id}}"), one)
+    let mut endpoints = Endpoints::new().row(
+        Access::Directory,
+        [
+            get("/scim/v2/ServiceProviderConfig", discovery::show_service),
+            get("/scim/v2/ResourceTypes", discovery::list_resource_types),
+            get("/scim/v2/ResourceTypes/{id}", discovery::get_resource_type),
+            get("/scim/v2/Schemas", discovery::list_schemas),
+            get("/scim/v2/Schemas/{id}", discovery::get_schema),
+            any(None, "/scim/v2/.search", search),
+            any(None, "/scim/v2/{*path}", unknown_path),
+        ],
+    );
+    for kind in [Kind::User, Kind::Group] {
+        let all = &format!("/scim/v2/{}", kind.path());
+        let one = &format!("{all}/{{id}}");
+        let list = move |request: Request| resources::list(kind, request);
+        let create = move |request: Request, body: Body| resources::create(kind, request, body);
+        let show = move |request: Request, id: Id| resources::get(kind, request, id);
+        let replace =
+            move |request: Request, id: Id, body: Body| resources::replace(kind, request, id, body);
+        let patch =
+            move |request: Request, id: Id, body: Body| resources::patch(kind, request, id, body);
+        let delete = move |request: Request, id: Id| resources::delete(kind, request, id);
+        endpoints = endpoints.row(
+            Access::Directory,
+            [
+                get(all, list),
+                post(all, create),
+                get(one, show),
+                any(Some(Method::PUT), one, replace),
+                any(Some(Method::PATCH), one, patch),
+                any(Some(Method::DELETE), one, delete),
+            ],
+        );
+    }
+    endpoints.map_router(|router| router.method_not_allowed_fallback(wrong_method))
 }
 
 async fn search(_: DirectoryRequest) -> ScimError {

@@ -50,14 +50,14 @@ pub struct SignInIssuer {
 /// The last attempt to read the configuration, and its last result.
 #[derive(Debug, Default)]
 struct Discovery {
-    endpoints: Option<Arc<Endpoints>>,
+    endpoints: Option<Arc<IssuerEndpoints>>,
     read_at: Option<Millis>,
     attempted_at: Option<Millis>,
 }
 
 /// The endpoints of an issuer.
 #[derive(Debug)]
-struct Endpoints {
+struct IssuerEndpoints {
     authorization: Url,
     token: Url,
     user_info: Option<Url>,
@@ -261,7 +261,7 @@ impl SignInIssuer {
 
     async fn exchange(
         &self,
-        endpoints: &Endpoints,
+        endpoints: &IssuerEndpoints,
         pending: &PendingSignIn,
         code: &str,
     ) -> Result<CodeAnswer, SignInError> {
@@ -277,7 +277,7 @@ impl SignInIssuer {
 
     fn code_request(
         &self,
-        endpoints: &Endpoints,
+        endpoints: &IssuerEndpoints,
         pending: &PendingSignIn,
         code: &str,
     ) -> RequestBuilder {
@@ -337,7 +337,7 @@ impl SignInIssuer {
         Ok(claims)
     }
 
-    async fn endpoints(&self) -> Result<Arc<Endpoints>, SignInError> {
+    async fn endpoints(&self) -> Result<Arc<IssuerEndpoints>, SignInError> {
         let mut discovery = self.discovery.lock().await;
         let now = self.clock.now();
         if discovery.is_due(now) {
@@ -357,7 +357,7 @@ impl SignInIssuer {
         discovery.endpoints.clone().ok_or(SignInError::Unavailable)
     }
 
-    async fn discover(&self) -> Result<Endpoints, FetchError> {
+    async fn discover(&self) -> Result<IssuerEndpoints, FetchError> {
         let (_, document) = fetch::get(&self.http, &self.configuration).await?;
         let metadata: SignInMetadata = serde_json::from_slice(&document)
             .map_err(|_| FetchError::Malformed("is no OpenID configuration"))?;
@@ -367,7 +367,7 @@ impl SignInIssuer {
         let url = |text: &String| {
             fetch::parse_url(text).map_err(|_| FetchError::Malformed("names an unusable endpoint"))
         };
-        Ok(Endpoints {
+        Ok(IssuerEndpoints {
             authorization: url(&metadata.authorization_endpoint)?,
             token: url(&metadata.token_endpoint)?,
             user_info: metadata.userinfo_endpoint.as_ref().map(url).transpose()?,

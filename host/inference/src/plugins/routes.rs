@@ -14,9 +14,10 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 use weir_catalog::Problem;
 use weir_errors::ApiError;
-use weir_identity::IdentityParts;
 use weir_identity::admin::{AdminCaller, LocalPeer};
+use weir_identity::endpoints::{Access, Endpoints};
 use weir_identity::service::ServiceScope;
+use weir_identity::{IdentityParts, handlers};
 use weir_plugins::Plugin;
 use weir_plugins::canary::{CanaryShare, CanaryTerms};
 use weir_plugins::items::{EventList, InstalledItem, SlotItem, SlotList};
@@ -26,10 +27,34 @@ use weir_plugins::slot_name::{SLOT_NAMES, is_slot_name};
 use weir_plugins::slots::{ComponentOffer, SlotOperation};
 use weir_plugins::{OperationError, Permissions};
 use weir_request::audit::{Actor, AuditEvent};
-use weir_request::request::{ComponentBody, JsonBody};
+use weir_request::request::{BodyReader, ComponentBody, JsonBody};
 use weir_sandbox::Digest;
 
 use super::PluginParts;
+
+/// Returns the operators' endpoints of plugins.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    PluginParts: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+    BodyReader: FromRef<S>,
+{
+    Endpoints::new().row(
+        Access::Operator,
+        handlers!(
+            list_plugins,
+            list_events,
+            get_slot,
+            install_plugin,
+            activate_plugin,
+            set_slot_policy,
+            roll_back_plugin,
+            list_slot_events,
+            remove_plugin
+        ),
+    )
+}
 
 /// The header with a component's signature.
 pub const SIGNATURE_HEADER: &str = "x-weir-signature";

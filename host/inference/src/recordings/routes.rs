@@ -1,27 +1,51 @@
 //! `/admin/recordings`: recordings of slots. Only administrators have access, because recordings contain users'
 //! prompts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 use weir_identity::admin::AdminCaller;
+use weir_identity::endpoints::{Access, Endpoints};
+use weir_identity::{IdentityParts, handlers};
 use weir_ledger::BootId;
 use weir_plugins::Plugin;
 use weir_request::audit::{Actor, AuditEvent};
 use weir_request::json::from_json;
 use weir_request::query::ListQuery;
-use weir_request::request::JsonBody;
+use weir_request::request::{BodyReader, JsonBody};
 use weir_storage::clock::Millis;
 use weir_upstream::recorded::RecordedExchange;
 
 use super::store::{PAGE, Recording, RecordingStore, StoredExchange};
 use super::{RecordingParts, WHOLE};
+
+/// Returns the administrators' endpoints of recordings.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    RecordingParts: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+    BodyReader: FromRef<S>,
+{
+    Endpoints::new().row(
+        Access::Admin,
+        handlers!(
+            list_recordings,
+            get_recording,
+            begin_recording,
+            stop_recording,
+            forget_recording,
+            list_exchanges
+        ),
+    )
+}
 
 /// A day, because recordings are for short investigations.
 const MOST_SECONDS: u64 = 24 * 3_600;

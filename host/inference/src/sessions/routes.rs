@@ -1,17 +1,34 @@
 //! `/session/{id}`: read and delete the caller's session.
 
+use std::sync::Arc;
+
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, Path, State};
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 use weir_dialects as dialect;
 use weir_errors::{ApiError, ErrorCode};
-use weir_identity::Caller;
+use weir_identity::endpoints::{Access, Endpoints, Tenancy};
+use weir_identity::roles::Permission;
+use weir_identity::{Caller, IdentityParts, handlers};
 use weir_storage::clock::Millis;
 
 use super::{SessionKey, Sessions, unavailable};
+
+/// Returns the endpoints of sessions.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Sessions: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+{
+    Endpoints::new().row(
+        Access::User(Permission::UseModels),
+        handlers!(show_history, delete_session).tenancy(Tenancy::OwnByName),
+    )
+}
 
 /// The messages of a session.
 #[derive(Debug, Serialize, ToSchema)]

@@ -49,7 +49,7 @@ pub struct ModelPageQuery {
 /// `POST /v1beta/models/{id}`: responds in the format of Google's Gemini API. The last part of the path is the model's
 /// id and a method: `generateContent`, `streamGenerateContent`, or `countTokens`, which is an estimate, and free.
 #[utoipa::path(
-    post, path = "/v1beta/models/{id}", tag = "models", security(("user" = [])),
+    post, path = "/v1beta/models/{*id}", tag = "models", security(("user" = [])),
     params(
         Idempotency,
         CacheControl,
@@ -162,7 +162,7 @@ pub async fn list_models(
 
 /// `GET /v1beta/models/{id}`: returns one model, in the format of Google's Gemini API.
 #[utoipa::path(
-    get, path = "/v1beta/models/{id}", tag = "models", security(("user" = [])), operation_id = "get_gemini_model",
+    get, path = "/v1beta/models/{*id}", tag = "models", security(("user" = [])), operation_id = "get_gemini_model",
     params(("id" = String, Path, description = "Model id; it may contain unescaped slashes.")),
     responses(
         (status = 200, body = GeminiModel),

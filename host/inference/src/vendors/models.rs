@@ -93,7 +93,7 @@ pub async fn list_models(
 
 /// `GET /v1/models/{id}`: returns one model. With `X-Goog-Api-Key`, it is in Google's format.
 #[utoipa::path(
-    get, path = "/v1/models/{id}", tag = "models", security(("user" = [])), operation_id = "get_vendor_model",
+    get, path = "/v1/models/{*id}", tag = "models", security(("user" = [])), operation_id = "get_vendor_model",
     params(("id" = String, Path, description = "Model id; it may contain unescaped slashes.")),
     responses(
         (status = 200, body = VendorModel),

@@ -17,7 +17,9 @@ use rmcp::model::{
 use serde::Serialize;
 use serde_json::{Value, json};
 use weir_errors::{ApiError, ErrorCode, ProtocolErrorBody};
-use weir_identity::{Caller, IdentityParts};
+use weir_identity::endpoints::{Access, Endpoints};
+use weir_identity::roles::Permission;
+use weir_identity::{Caller, IdentityParts, handlers};
 use weir_request::context::RequestContext;
 use weir_request::cors;
 use weir_request::request::JsonBody;
@@ -28,6 +30,19 @@ use super::message::{IncomingMessage, McpRefusal, McpRequest, VERSIONS, shown};
 use super::offer::{self, McpCallFailure};
 use crate::swarm::plan::Caps;
 use crate::swarm::request::not_eligible;
+
+/// Returns the MCP endpoint.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    McpParts: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+{
+    Endpoints::new().row(
+        Access::User(Permission::UseModels),
+        handlers!(answer_message),
+    )
+}
 
 /// The maximum bytes of a message: JSON may escape each byte of the arguments.
 const MAX_BYTES: usize = 1 << 20;
@@ -59,7 +74,7 @@ where
 
 /// `POST /mcp`: takes one message of the Model Context Protocol.
 #[utoipa::path(
-    post, path = "/mcp", tag = "tools", security(("user" = [])),
+    post, path = "/mcp", tag = "tools",
     request_body = McpMessage,
     responses(
         (status = 200, body = McpAnswer, description = "The answer to a request."),

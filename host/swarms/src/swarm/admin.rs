@@ -1,7 +1,7 @@
 //! `/admin/swarms`: the swarms of all users, for operators. They hide the content of users and models.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, FromRequestParts, Path, State};
 use axum::response::Response;
 use futures_util::FutureExt as _;
 use http::HeaderMap;
@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 use weir_identity::admin::AdminCaller;
+use weir_identity::endpoints::{Access, Endpoints};
+use weir_identity::handlers;
 use weir_ledger::Credits;
 use weir_request::audit::AuditEvent;
 use weir_request::csv_export::{CsvTable, ListPage};
@@ -18,6 +20,16 @@ use weir_request::schemas::parameters::Limit;
 use weir_storage::clock::Millis;
 
 use super::store::outline::{self, RunFilter, RunOutline};
+
+/// Returns the administrators' endpoints of swarms, which work without a gateway.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Core: FromRef<S>,
+    AdminCaller: FromRequestParts<S, Rejection = ApiError>,
+{
+    Endpoints::new().row(Access::Admin, handlers!(list_swarms, cancel_swarm))
+}
 
 /// A swarm of a user.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -58,7 +70,7 @@ pub struct SwarmOutlineList {
 
 /// `GET /admin/swarms`: lists the swarms of all users, filtered by `user_id` and `open`.
 #[utoipa::path(
-    get, path = "/admin/swarms", tag = "administration", security(("admin" = [])), operation_id = "list_all_swarms",
+    get, path = "/admin/swarms", tag = "administration", operation_id = "list_all_swarms",
     params(
         Limit,
         ("before" = Option<String>, Query, description = "The `next` of the previous page; the swarms are older.", nullable = false),
@@ -118,7 +130,7 @@ pub async fn list(core: &Core, mut query: ListQuery) -> Result<SwarmOutlineList,
 
 /// `POST /admin/swarms/{execution_id}/cancel`: cancels a user's swarm before its next step.
 #[utoipa::path(
-    post, path = "/admin/swarms/{execution_id}/cancel", tag = "administration", security(("admin" = [])), operation_id = "cancel_any_swarm",
+    post, path = "/admin/swarms/{execution_id}/cancel", tag = "administration", operation_id = "cancel_any_swarm",
     params(("execution_id" = String, Path, description = "The swarm's id.")),
     responses(
         (status = 200, body = SwarmOutline),

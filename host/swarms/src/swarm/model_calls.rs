@@ -2,22 +2,23 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use axum::response::Response;
 use http::HeaderMap;
 use weir_dialects::{self as dialect, ChatCall};
 use weir_errors::{ApiError, ErrorCode};
+use weir_identity::endpoints::{Access, Endpoints};
 use weir_identity::limits::{RequestLimits, key_among};
 use weir_identity::model_grant::{ModelGrant, find_grant};
 use weir_identity::part_rates::PartRates;
 use weir_identity::service::{ServiceCaller, ServiceScope};
-use weir_identity::{store, users};
+use weir_identity::{IdentityParts, handlers, store, users};
 use weir_inference::Customer;
 use weir_inference::deltas::ModelStep;
 use weir_inference::idempotency::{IdempotencyHeader, IdempotentRequest};
 use weir_ledger::{AccountId, BudgetPart, Payer, RequestSource};
 use weir_request::context::RequestContext;
-use weir_request::request::JsonBody;
+use weir_request::request::{BodyReader, JsonBody};
 use weir_request::schemas::parameters::Idempotency;
 use weir_request::schemas::vendors::{AgentCompletionRequest, ChatCompletion, ChatStreamEvent};
 
@@ -25,13 +26,24 @@ use super::Swarms;
 use super::model::FENCE;
 use super::store::SwarmRun;
 
+/// Returns the services' endpoint of model calls.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Arc<Swarms>: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+    BodyReader: FromRef<S>,
+{
+    Endpoints::new().row(Access::Service, handlers!(create_agent_completion))
+}
+
 /// The maximum bytes of an id in a service's request.
 const MAX_ID_BYTES: usize = 256;
 
 /// `POST /internal/agent/code`: like `/code`, for the user in the body's `user_id` and the task in its `task_id`, if
 /// any; or for the swarm in its `execution_id`, with the swarm's user, task and budget.
 #[utoipa::path(
-    post, path = "/internal/agent/code", tag = "models", security(("service" = [])),
+    post, path = "/internal/agent/code", tag = "models",
     params(Idempotency),
     request_body = AgentCompletionRequest,
     responses(

@@ -4,19 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use weir_errors::{ApiError, ErrorCode};
-use weir_identity::Caller;
+use weir_identity::endpoints::{Access, Endpoints, Tenancy};
+use weir_identity::roles::Permission;
 use weir_identity::service::{ExecutorCaller, ServiceScope};
+use weir_identity::{Caller, IdentityParts, handlers};
 use weir_inference::idempotency::IdempotencyHeader;
 use weir_ledger::AccountId;
 use weir_request::context::RequestContext;
 use weir_request::limits::data::CallerDataLimits;
 use weir_request::query::{self, ListQuery};
-use weir_request::request::JsonBody;
+use weir_request::request::{BodyReader, JsonBody};
 use weir_request::schemas::parameters::{Idempotency, Limit};
 use weir_request::schemas::vendors::ServerSentEvent;
 use weir_tools::CallRecord;
@@ -30,6 +32,40 @@ use super::store::SwarmRun;
 use super::templates::TEMPLATES;
 use super::{Swarms, record_of, stream};
 
+/// Returns the endpoints of swarms.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Arc<Swarms>: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+    BodyReader: FromRef<S>,
+{
+    Endpoints::new()
+        .row(
+            Access::User(Permission::ReadWork),
+            handlers!(list_swarms, get_swarm, stream_events),
+        )
+        .row(
+            Access::User(Permission::UseModels),
+            handlers!(create_swarm, cancel_swarm, delete_swarm),
+        )
+        .row(
+            Access::User(Permission::Belong),
+            handlers!(list_templates).tenancy(Tenancy::Common),
+        )
+}
+
+/// Returns an executor's endpoint for services.
+pub fn executor_endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Arc<Swarms>: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+    BodyReader: FromRef<S>,
+{
+    Endpoints::new().row(Access::Service, handlers!(run_swarm))
+}
+
 /// The poll interval of a waiting service's run.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -38,7 +74,7 @@ pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed")
 
 /// `POST /swarms`: accepts a swarm. The response comes at once, or is the event stream if the client accepts one.
 #[utoipa::path(
-    post, path = "/swarms", tag = "swarms", security(("user" = [])),
+    post, path = "/swarms", tag = "swarms",
     params(Idempotency),
     request_body = super::request::SwarmRequestBody,
     responses(
@@ -87,7 +123,7 @@ pub async fn create_swarm(
 
 /// `GET /swarms`: lists the caller's swarms, newest first.
 #[utoipa::path(
-    get, path = "/swarms", tag = "swarms", security(("user" = [])),
+    get, path = "/swarms", tag = "swarms",
     params(Limit,
         ("before" = Option<String>, Query, description = "The `next` of the previous page; the swarms are older.", pattern = "^[0-9a-f]{32}$", nullable = false)),
     responses((status = 200, body = SwarmList)),
@@ -123,7 +159,7 @@ pub async fn list(
 
 /// `GET /swarms/templates`: lists predefined swarms.
 #[utoipa::path(
-    get, path = "/swarms/templates", tag = "swarms", security(("user" = [])),
+    get, path = "/swarms/templates", tag = "swarms",
     responses((status = 200, body = TemplateList)),
 )]
 pub async fn list_templates(_: Caller) -> Json<Value> {
@@ -132,7 +168,7 @@ pub async fn list_templates(_: Caller) -> Json<Value> {
 
 /// `GET /swarms/{execution_id}`: returns a swarm of the caller, with its agents' results.
 #[utoipa::path(
-    get, path = "/swarms/{execution_id}", tag = "swarms", security(("user" = [])),
+    get, path = "/swarms/{execution_id}", tag = "swarms",
     params(("execution_id" = String, Path, description = "The swarm's id.")),
     responses(
         (status = 200, body = SwarmDetails),
@@ -151,7 +187,7 @@ pub async fn get_swarm(
 /// `POST /swarms/{execution_id}/cancel`: cancels a swarm of the caller before its next step. Finished swarms stay
 /// unchanged.
 #[utoipa::path(
-    post, path = "/swarms/{execution_id}/cancel", tag = "swarms", security(("user" = [])),
+    post, path = "/swarms/{execution_id}/cancel", tag = "swarms",
     params(("execution_id" = String, Path, description = "The swarm's id.")),
     responses(
         (status = 204, description = "The swarm ends before its next step, or is over."),
@@ -170,7 +206,7 @@ pub async fn cancel_swarm(
 
 /// `DELETE /swarms/{execution_id}`: cancels a running swarm of the caller, or deletes a finished one.
 #[utoipa::path(
-    delete, path = "/swarms/{execution_id}", tag = "swarms", security(("user" = [])),
+    delete, path = "/swarms/{execution_id}", tag = "swarms",
     params(("execution_id" = String, Path, description = "The swarm's id.")),
     responses(
         (status = 204, description = "The swarm ends before its next step; if it was over, it is deleted."),
@@ -210,7 +246,7 @@ pub async fn cancel(swarms: &Swarms, caller: &Caller, id: &str) -> Result<(), Ap
 
 /// `GET /swarms/{execution_id}/events`: streams the events of a swarm of the caller, from the start or after an event.
 #[utoipa::path(
-    get, path = "/swarms/{execution_id}/events", tag = "swarms", security(("user" = [])),
+    get, path = "/swarms/{execution_id}/events", tag = "swarms",
     params(
         ("execution_id" = String, Path, description = "The swarm's id."),
         ("after" = Option<i64>, Query, description = "Events after this one; all unless set.", minimum = 0, nullable = false),
@@ -247,7 +283,7 @@ pub async fn stream_events(
 
 /// `POST /internal/agent/swarm`: runs a swarm for the user in a service's request, and responds at its end.
 #[utoipa::path(
-    post, path = "/internal/agent/swarm", tag = "swarms", security(("service" = [])),
+    post, path = "/internal/agent/swarm", tag = "swarms",
     params(Idempotency),
     request_body = ServiceSwarmRequest,
     responses(

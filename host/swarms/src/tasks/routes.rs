@@ -1,9 +1,10 @@
 //! `/api/agent/…` and `POST /internal/agent/execute`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
@@ -11,14 +12,16 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
-use weir_identity::Caller;
+use weir_identity::endpoints::{Access, Endpoints};
 use weir_identity::gate::GatedUser;
 use weir_identity::limits::key_among;
+use weir_identity::roles::Permission;
 use weir_identity::service::{ExecutorCaller, ServiceScope};
+use weir_identity::{Caller, IdentityParts, handlers};
 use weir_inference::idempotency::IdempotencyHeader;
 use weir_request::context::RequestContext;
 use weir_request::query::{self, ListQuery};
-use weir_request::request::JsonBody;
+use weir_request::request::{BodyReader, JsonBody};
 use weir_request::schemas;
 use weir_request::schemas::parameters::{Idempotency, Limit};
 use weir_storage::clock::Millis;
@@ -39,6 +42,40 @@ use crate::swarm::record_of;
 use crate::swarm::request::SwarmCaller;
 use crate::swarm::routes::REPLAYED;
 use crate::swarm::store::SwarmRun;
+
+/// Returns the endpoints of tasks, and the web app's functions for them.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    TaskParts: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+    BodyReader: FromRef<S>,
+{
+    Endpoints::new()
+        .row(
+            Access::User(Permission::ReadWork),
+            handlers!(list_tasks, get_task),
+        )
+        .row(
+            Access::User(Permission::UseModels),
+            handlers!(create_task, replace_task, delete_task),
+        )
+        .row(
+            Access::Gated,
+            handlers!(trigger_execution, encrypt_credential, delete_credential),
+        )
+}
+
+/// Returns an executor's endpoint for services.
+pub fn executor_endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    TaskParts: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+    BodyReader: FromRef<S>,
+{
+    Endpoints::new().row(Access::Service, handlers!(execute_task))
+}
 
 /// The number of starts in a response.
 const STARTS: i64 = 10;
@@ -115,7 +152,7 @@ struct QueueMessage {
 
 /// `POST /api/agent/tasks`: creates a task.
 #[utoipa::path(
-    post, path = "/api/agent/tasks", tag = "tasks", security(("user" = [])),
+    post, path = "/api/agent/tasks", tag = "tasks",
     request_body = TaskDefinition,
     responses(
         (status = 201, body = TaskItem),
@@ -155,7 +192,7 @@ pub async fn create_task(
 
 /// `GET /api/agent/tasks`: lists the caller's tasks, newest first.
 #[utoipa::path(
-    get, path = "/api/agent/tasks", tag = "tasks", security(("user" = [])),
+    get, path = "/api/agent/tasks", tag = "tasks",
     params(Limit,
         ("before" = Option<String>, Query, description = "The `next` of the previous page; the tasks are older.", pattern = "^task_[0-9a-f]{32}$", nullable = false)),
     responses((status = 200, body = TaskList)),
@@ -191,7 +228,7 @@ pub async fn list_tasks(
 
 /// `GET /api/agent/tasks/{task_id}`: returns a task of the caller, with its last starts.
 #[utoipa::path(
-    get, path = "/api/agent/tasks/{task_id}", tag = "tasks", security(("user" = [])),
+    get, path = "/api/agent/tasks/{task_id}", tag = "tasks",
     params(("task_id" = String, Path, description = "The task's id.")),
     responses(
         (status = 200, body = TaskItem),
@@ -209,7 +246,7 @@ pub async fn get_task(
 
 /// `PUT /api/agent/tasks/{task_id}`: replaces the definition of a task of the caller.
 #[utoipa::path(
-    put, path = "/api/agent/tasks/{task_id}", tag = "tasks", security(("user" = [])),
+    put, path = "/api/agent/tasks/{task_id}", tag = "tasks",
     params(("task_id" = String, Path, description = "The task's id.")),
     request_body = TaskDefinition,
     responses(
@@ -240,7 +277,7 @@ pub async fn replace_task(
 
 /// `DELETE /api/agent/tasks/{task_id}`: deletes a task of the caller. Its running swarms continue.
 #[utoipa::path(
-    delete, path = "/api/agent/tasks/{task_id}", tag = "tasks", security(("user" = [])),
+    delete, path = "/api/agent/tasks/{task_id}", tag = "tasks",
     params(("task_id" = String, Path, description = "The task's id.")),
     responses(
         (status = 204, description = "The task is deleted."),
@@ -262,7 +299,7 @@ pub async fn delete_task(
 
 /// `POST /api/agent/trigger-execution`: starts a web user's task now, even if it is paused.
 #[utoipa::path(
-    post, path = "/api/agent/trigger-execution", tag = "tasks", security(("gated" = [])),
+    post, path = "/api/agent/trigger-execution", tag = "tasks",
     params(Idempotency),
     request_body = TriggerRequest,
     responses(
@@ -296,7 +333,7 @@ pub async fn trigger_execution(
 /// `POST /api/agent/encrypt-credential`: stores an encrypted secret for a web user's task; the agents' tools send it
 /// only to its bound targets.
 #[utoipa::path(
-    post, path = "/api/agent/encrypt-credential", tag = "tasks", security(("gated" = [])),
+    post, path = "/api/agent/encrypt-credential", tag = "tasks",
     request_body = CredentialRequest,
     responses(
         (status = 201, description = "The credential is stored; no response shows the secret again.", body = CredentialItem),
@@ -344,7 +381,7 @@ pub async fn encrypt_credential(
 
 /// `POST /api/agent/delete-credential`: deletes a credential.
 #[utoipa::path(
-    post, path = "/api/agent/delete-credential", tag = "tasks", security(("gated" = [])),
+    post, path = "/api/agent/delete-credential", tag = "tasks",
     request_body = CredentialName,
     responses(
         (status = 204, description = "The credential is deleted."),
@@ -408,7 +445,7 @@ fn check_credential(
 
 /// `POST /internal/agent/execute`: starts a task for a queue's message; a repeated message starts nothing.
 #[utoipa::path(
-    post, path = "/internal/agent/execute", tag = "tasks", security(("service" = [])),
+    post, path = "/internal/agent/execute", tag = "tasks",
     params(Idempotency),
     request_body = QueueMessage,
     responses(

@@ -1,19 +1,35 @@
 //! `/admin/mcp`: definitions and changes of remote tools.
 
+use std::sync::Arc;
+
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 use weir_identity::admin::AdminCaller;
+use weir_identity::endpoints::{Access, Endpoints};
+use weir_identity::{IdentityParts, handlers};
 use weir_request::audit::{Actor, AuditEvent};
 use weir_request::json::from_json;
 use weir_request::node::Core;
-use weir_request::request::JsonBody;
+use weir_request::request::{BodyReader, JsonBody};
 
 use super::RemoteTools;
 use super::store::PinnedTool;
+
+/// Returns the administrators' endpoints of remote MCP tools.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    RemoteTools: FromRef<S>,
+    Core: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+    BodyReader: FromRef<S>,
+{
+    Endpoints::new().row(Access::Admin, handlers!(list_tools, approve_tool))
+}
 
 /// All remote tools that weir has ever seen.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -33,7 +49,7 @@ struct Approval {
 
 /// `GET /admin/mcp/tools`: returns each remote tool's pinned definition and its unapproved change.
 #[utoipa::path(
-    get, path = "/admin/mcp/tools", tag = "administration", security(("admin" = [])),
+    get, path = "/admin/mcp/tools", tag = "administration",
     operation_id = "list_mcp_tools",
     responses((status = 200, body = PinnedToolList)),
 )]
@@ -47,7 +63,7 @@ pub async fn list_tools(
 
 /// `POST /admin/mcp/tools/{server}/{tool}/approve`: approves a change.
 #[utoipa::path(
-    post, path = "/admin/mcp/tools/{server}/{tool}/approve", tag = "administration", security(("admin" = [])),
+    post, path = "/admin/mcp/tools/{server}/{tool}/approve", tag = "administration",
     operation_id = "approve_mcp_tool",
     params(
         ("server" = String, Path, description = "The server's name in the configuration."),

@@ -1,148 +1,123 @@
-//! Every route of the administrators' pages.
+//! Every endpoint of the administrators' pages.
 
-use axum::Router;
-use axum::routing::{get, post};
 use weir_app::App;
+use weir_identity::endpoints::Access::AdminSession;
+use weir_identity::endpoints::{Endpoints, get, post};
 
 use super::{
     audit, catalog, lockouts, model, models, platform, plugins, providers, requests, swarms, tools,
     users, vouchers, webhooks,
 };
 
-pub(in crate::console) fn routes() -> Router<App> {
-    Router::new()
-        .route("/console/admin", get(platform::show_platform))
-        .route("/console/admin/overview", get(platform::show_overview))
-        .route("/console/admin/requests", get(requests::show_requests))
-        .route(
-            "/console/admin/requests.csv",
-            get(requests::download_requests),
-        )
-        .route(
-            "/console/admin/requests/{request_id}",
-            get(requests::show_request),
-        )
-        .route("/console/admin/models", get(models::show_models))
-        .route("/console/admin/models.csv", get(models::download_economics))
-        .merge(catalog_routes())
-        .route("/console/admin/users", get(users::show_users))
-        .route("/console/admin/users.csv", get(users::download_users))
-        .route(
-            "/console/admin/users/{user_id}/keys.csv",
-            get(users::download_keys),
-        )
-        .route("/console/admin/users/{user_id}", get(users::show_user))
-        .route(
-            "/console/admin/users/{user_id}/disable",
-            post(users::disable_user),
-        )
-        .route(
-            "/console/admin/users/{user_id}/enable",
-            post(users::enable_user),
-        )
-        .route(
-            "/console/admin/users/{user_id}/keys/{key_id}/revoke",
-            post(users::revoke_key),
-        )
-        .route(
-            "/console/admin/users/{user_id}/credits",
-            post(users::change_credits),
-        )
-        .route("/console/admin/users/{user_id}/plan", post(users::set_plan))
-        .route(
-            "/console/admin/users/{user_id}/budget",
-            post(users::set_budget),
-        )
-        .route(
-            "/console/admin/users/{user_id}/administrator",
-            post(users::set_administrator),
-        )
-        .route(
-            "/console/admin/vouchers",
-            get(vouchers::show_vouchers).post(vouchers::create_voucher),
-        )
-        .route(
-            "/console/admin/vouchers.csv",
-            get(vouchers::download_vouchers),
-        )
-        .route(
-            "/console/admin/vouchers/made",
-            get(vouchers::show_made_voucher),
-        )
-        .route(
-            "/console/admin/vouchers/{voucher_id}/revoke",
-            post(vouchers::revoke_voucher),
-        )
-        .route("/console/admin/swarms", get(swarms::show_swarms))
-        .route("/console/admin/swarms.csv", get(swarms::download_swarms))
-        .route(
-            "/console/admin/swarms/{execution_id}/cancel",
-            post(swarms::cancel_swarm),
-        )
-        .route("/console/admin/tools", get(tools::show_tools))
-        .route(
-            "/console/admin/tools/{server}/{tool}/approve",
-            post(tools::approve_tool),
-        )
-        .route("/console/admin/plugins", get(plugins::show_slots))
-        .route("/console/admin/plugins/{slot}", get(plugins::show_slot))
-        .route(
-            "/console/admin/plugins/{slot}/activate",
-            post(plugins::activate),
-        )
-        .route(
-            "/console/admin/plugins/{slot}/rollback",
-            post(plugins::roll_back),
-        )
-        .route(
-            "/console/admin/plugins/{slot}/record",
-            post(plugins::record),
-        )
-        .route(
-            "/console/admin/plugins/{slot}/record/stop",
-            post(plugins::stop_recording),
-        )
-        .route(
-            "/console/admin/plugins/{slot}/record/forget",
-            post(plugins::forget_recording),
-        )
-        .route("/console/admin/lockouts", get(lockouts::show_lockouts))
-        .route(
-            "/console/admin/lockouts/{address}/clear",
-            post(lockouts::clear_lockout),
-        )
-        .route("/console/admin/webhooks", get(webhooks::show_webhooks))
-        .route(
-            "/console/admin/webhooks.csv",
-            get(webhooks::download_webhooks),
-        )
-        .route(
-            "/console/admin/webhooks/{event_id}/retry",
-            post(webhooks::retry_webhook),
-        )
-        .route("/console/admin/audit", get(audit::show_audit))
-        .route("/console/admin/audit.csv", get(audit::download_events))
+pub(in crate::console) fn endpoints() -> Endpoints<App> {
+    catalog_endpoints().row(
+        AdminSession,
+        [
+            get("/console/admin", platform::show_platform),
+            get("/console/admin/overview", platform::show_overview),
+            get("/console/admin/requests", requests::show_requests),
+            get("/console/admin/requests.csv", requests::download_requests),
+            get(
+                "/console/admin/requests/{request_id}",
+                requests::show_request,
+            ),
+            get("/console/admin/models", models::show_models),
+            get("/console/admin/models.csv", models::download_economics),
+            get("/console/admin/users", users::show_users),
+            get("/console/admin/users.csv", users::download_users),
+            get(
+                "/console/admin/users/{user_id}/keys.csv",
+                users::download_keys,
+            ),
+            get("/console/admin/users/{user_id}", users::show_user),
+            post(
+                "/console/admin/users/{user_id}/disable",
+                users::disable_user,
+            ),
+            post("/console/admin/users/{user_id}/enable", users::enable_user),
+            post(
+                "/console/admin/users/{user_id}/keys/{key_id}/revoke",
+                users::revoke_key,
+            ),
+            post(
+                "/console/admin/users/{user_id}/credits",
+                users::change_credits,
+            ),
+            post("/console/admin/users/{user_id}/plan", users::set_plan),
+            post("/console/admin/users/{user_id}/budget", users::set_budget),
+            post(
+                "/console/admin/users/{user_id}/administrator",
+                users::set_administrator,
+            ),
+            get("/console/admin/vouchers", vouchers::show_vouchers),
+            post("/console/admin/vouchers", vouchers::create_voucher),
+            get("/console/admin/vouchers.csv", vouchers::download_vouchers),
+            get("/console/admin/vouchers/made", vouchers::show_made_voucher),
+            post(
+                "/console/admin/vouchers/{voucher_id}/revoke",
+                vouchers::revoke_voucher,
+            ),
+            get("/console/admin/swarms", swarms::show_swarms),
+            get("/console/admin/swarms.csv", swarms::download_swarms),
+            post(
+                "/console/admin/swarms/{execution_id}/cancel",
+                swarms::cancel_swarm,
+            ),
+            get("/console/admin/tools", tools::show_tools),
+            post(
+                "/console/admin/tools/{server}/{tool}/approve",
+                tools::approve_tool,
+            ),
+            get("/console/admin/plugins", plugins::show_slots),
+            get("/console/admin/plugins/{slot}", plugins::show_slot),
+            post("/console/admin/plugins/{slot}/activate", plugins::activate),
+            post("/console/admin/plugins/{slot}/rollback", plugins::roll_back),
+            post("/console/admin/plugins/{slot}/record", plugins::record),
+            post(
+                "/console/admin/plugins/{slot}/record/stop",
+                plugins::stop_recording,
+            ),
+            post(
+                "/console/admin/plugins/{slot}/record/forget",
+                plugins::forget_recording,
+            ),
+            get("/console/admin/lockouts", lockouts::show_lockouts),
+            post(
+                "/console/admin/lockouts/{address}/clear",
+                lockouts::clear_lockout,
+            ),
+            get("/console/admin/webhooks", webhooks::show_webhooks),
+            get("/console/admin/webhooks.csv", webhooks::download_webhooks),
+            post(
+                "/console/admin/webhooks/{event_id}/retry",
+                webhooks::retry_webhook,
+            ),
+            get("/console/admin/audit", audit::show_audit),
+            get("/console/admin/audit.csv", audit::download_events),
+        ],
+    )
 }
 
-/// Returns the routes of the pages that change the catalog.
-fn catalog_routes() -> Router<App> {
-    Router::new()
-        .route(
-            "/console/admin/models/{model}",
-            get(model::show_model).post(model::edit_model),
-        )
-        .route(
-            "/console/admin/providers/{provider}",
-            get(providers::show_provider).post(providers::edit_provider),
-        )
-        .route(
-            "/console/admin/catalog",
-            get(catalog::show_layer).post(catalog::review_layer),
-        )
-        .route("/console/admin/catalog/apply", post(catalog::apply_layer))
-        .route(
-            "/console/admin/catalog/restore",
-            post(catalog::restore_layer),
-        )
-        .route("/console/admin/catalog/history", get(catalog::show_history))
+/// Returns the endpoints of the pages that change the catalog.
+fn catalog_endpoints() -> Endpoints<App> {
+    Endpoints::new().row(
+        AdminSession,
+        [
+            get("/console/admin/models/{model}", model::show_model),
+            post("/console/admin/models/{model}", model::edit_model),
+            get(
+                "/console/admin/providers/{provider}",
+                providers::show_provider,
+            ),
+            post(
+                "/console/admin/providers/{provider}",
+                providers::edit_provider,
+            ),
+            get("/console/admin/catalog", catalog::show_layer),
+            post("/console/admin/catalog", catalog::review_layer),
+            post("/console/admin/catalog/apply", catalog::apply_layer),
+            post("/console/admin/catalog/restore", catalog::restore_layer),
+            get("/console/admin/catalog/history", catalog::show_history),
+        ],
+    )
 }

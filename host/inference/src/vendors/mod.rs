@@ -38,18 +38,12 @@ where
                 messages::create_message,
                 images::create_image,
                 images::create_image_edit,
-                retrieval::create_embeddings,
-                retrieval::create_ranking,
-                retrieval::create_moderation,
                 audio::create_speech,
                 audio::create_transcription,
                 audio::create_translation
             ),
         )
-        .row(
-            Access::User(Permission::Infer),
-            handlers!(retrieval::create_ranking).at("/v2/rerank", "create_v2_ranking"),
-        )
+        .merge(retrieval::endpoints())
         .row(
             Access::User(Permission::Infer),
             handlers!(messages::count_tokens, gemini::generate_content).tenancy(Tenancy::Common),

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use axum::response::Response;
 use weir_errors::ApiError;
-use weir_identity::Caller;
+use weir_identity::endpoints::{Access, Endpoints};
+use weir_identity::roles::Permission;
+use weir_identity::{Caller, IdentityParts, handlers};
 use weir_kinds::{KindCall, embeddings, moderation, rerank};
 use weir_request::context::RequestContext;
-use weir_request::request::JsonBody;
+use weir_request::request::{BodyReader, JsonBody};
 use weir_request::schema_names;
 use weir_request::schemas::parameters::{CacheControl, Idempotency};
 
@@ -29,6 +31,25 @@ schema_names! {
     ModerationRequest,
     /// Verdicts.
     ModerationAnswer,
+}
+
+/// Returns the endpoints.
+pub fn endpoints<S>() -> Endpoints<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Arc<InferenceParts>: FromRef<S>,
+    Arc<IdentityParts>: FromRef<S>,
+    BodyReader: FromRef<S>,
+{
+    Endpoints::new()
+        .row(
+            Access::User(Permission::Infer),
+            handlers!(create_embeddings, create_ranking, create_moderation),
+        )
+        .row(
+            Access::User(Permission::Infer),
+            handlers!(create_ranking).at("/v2/rerank", "create_v2_ranking"),
+        )
 }
 
 /// `POST /v1/embeddings`: makes a vector of each text, in the format of OpenAI's Embeddings.

@@ -199,6 +199,7 @@ fn projects_in_each_language_build_and_pass_their_checks() {
                     .arg("test")
                     .current_dir(&project)
                     .env_remove("CARGO_TARGET_DIR")
+                    .env_remove("RUSTC_WORKSPACE_WRAPPER")
                     .output()
                     .expect("cargo runs");
                 assert!(tested.status.success(), "{name}: {tested:?}");

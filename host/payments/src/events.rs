@@ -1366,7 +1366,7 @@ mod tests {
 
     #[test]
     fn the_table_of_effects_names_every_type() {
-        let table = include_str!("effects.rs");
+        let table = include_str!("effects/mod.rs");
         for kind in EventType::ALL {
             let name = format!("`{}`", kind.name());
             assert!(table.contains(&name), "{name}");

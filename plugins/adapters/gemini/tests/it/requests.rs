@@ -18,10 +18,6 @@ fn sent(chat: ChatRequest) -> SentRequest {
     send::<Gemini>(request(chat), &[]).expect("a request that can be expressed")
 }
 
-fn contents(messages: Vec<Message>) -> Value {
-    body::<Gemini>(with_messages(messages))["contents"].take()
-}
-
 fn user(contents: Vec<Content>) -> Message {
     message(Role::User, contents)
 }

@@ -9,13 +9,9 @@ use weir_sdk::chat::{
     ToolChoice, ToolContent, ToolKind,
 };
 use weir_sdk::testing::{
-    NO_REASONING, SentRequest, body, call, chat, file, function, image, message, pair, reasoning,
-    refused_field, remote_image, request, result, send, text, tool, with_messages,
+    NO_REASONING, body, call, chat, file, function, image, message, pair, reasoning, refused_field,
+    remote_image, result, send, text, tool, with_messages,
 };
-
-fn sent(chat: ChatRequest) -> SentRequest {
-    send::<Ollama>(request(chat), &[]).expect("a request that can be expressed")
-}
 
 fn said(text: &str) -> ToolContent {
     ToolContent::Text(text.to_owned())

@@ -432,7 +432,7 @@ impl Reply {
             self.text.truncate(at);
             self.finish = FinishReason::StopSequence(sequence.to_owned());
         }
-        let mut output = Output {
+        let mut output = ReplyWriter {
             blocks: Blocks::default(),
             events: vec![Event::Started(Started {
                 id: None,
@@ -487,7 +487,7 @@ impl Reply {
     }
 
     /// Writes all blocks. Returns the bytes written, and the bytes of reasoning among them.
-    fn write(&self, output: &mut Output) -> (usize, usize) {
+    fn write(&self, output: &mut ReplyWriter) -> (usize, usize) {
         let reasoning_bytes = output.write_words(Block::Reasoning, &self.reasoning);
         if self.is_sealed && reasoning_bytes > 0 {
             let index = output.blocks.run(Block::Reasoning, &mut output.events);
@@ -530,14 +530,14 @@ impl Reply {
 const THOUGHT: &str = "The user wants an answer. I shall give one.";
 
 /// The events of a response, up to its limit.
-struct Output {
+struct ReplyWriter {
     blocks: Blocks,
     events: Vec<Event>,
     room_bytes: usize,
     is_cut: bool,
 }
 
-impl Output {
+impl ReplyWriter {
     /// Writes a run word by word. Returns the bytes written.
     fn write_words(&mut self, block: Block, text: &str) -> usize {
         let fitting = self.fitting(text);

@@ -4,7 +4,7 @@
 //! compile slowly, and each request has a fresh instance: a cheap test therefore decides first whether a text can
 //! contain a match.
 //!
-//! The begin of a match depends on at most [`Kind::longest`] bytes from there, the character before and the character
+//! The begin of a match depends on at most [`PiiKind::longest`] bytes from there, the character before and the character
 //! after. A text in pieces can therefore be redacted as it arrives ([`Redactor::undecided`]), with the same result.
 //!
 //! No match has a bracket, a quote or a backslash: it neither overlaps a placeholder nor needs an escape in JSON.
@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use regex_lite::Regex;
 
-pub struct Kind {
+pub struct PiiKind {
     /// The name in options and annotations.
     pub name: &'static str,
     /// The replacement in responses.
@@ -38,8 +38,8 @@ pub struct Kind {
 }
 
 /// All kinds. If two matches begin at the same place, the earlier kind wins.
-pub static KINDS: [Kind; 6] = [
-    Kind {
+pub static KINDS: [PiiKind; 6] = [
+    PiiKind {
         name: "e-mail",
         placeholder: "[e-mail]",
         expression: r"[A-Za-z0-9À-ɏ._%+'-]{1,64}@(?:[A-Za-z0-9À-ɏ-]{1,63}\.){1,4}[A-Za-z]{2,24}\b",
@@ -55,7 +55,7 @@ pub static KINDS: [Kind; 6] = [
         may_begin: |text| !text.starts_with('@'),
         begins_word: false,
     },
-    Kind {
+    PiiKind {
         name: "card",
         placeholder: "[card]",
         expression: r"[2-6](?:[ -]?\d){12,18}\b",
@@ -66,7 +66,7 @@ pub static KINDS: [Kind; 6] = [
         may_begin: |text| text.starts_with(|first| matches!(first, '2'..='6')),
         begins_word: true,
     },
-    Kind {
+    PiiKind {
         name: "iban",
         placeholder: "[iban]",
         expression: r"[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b",
@@ -81,7 +81,7 @@ pub static KINDS: [Kind; 6] = [
         },
         begins_word: true,
     },
-    Kind {
+    PiiKind {
         name: "ssn",
         placeholder: "[ssn]",
         expression: r"\d{3}[ -]\d{2}[ -]\d{4}\b",
@@ -92,7 +92,7 @@ pub static KINDS: [Kind; 6] = [
         may_begin: |text| text.starts_with(|first: char| first.is_ascii_digit()),
         begins_word: true,
     },
-    Kind {
+    PiiKind {
         name: "phone",
         placeholder: "[phone]",
         // With the country code; or the North American form.
@@ -108,7 +108,7 @@ pub static KINDS: [Kind; 6] = [
         },
         begins_word: true,
     },
-    Kind {
+    PiiKind {
         name: "ip",
         placeholder: "[ip]",
         expression: r"\d{1,3}(?:\.\d{1,3}){3}\b|[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){1,7}\b",
@@ -134,7 +134,7 @@ pub const DEFAULT_KINDS: u8 = 0b01_1111;
 
 /// A search for some kinds.
 pub struct Redactor {
-    kinds: Vec<(&'static Kind, OnceCell<Regex>)>,
+    kinds: Vec<(&'static PiiKind, OnceCell<Regex>)>,
 }
 
 /// The place of a match in a text.
@@ -167,12 +167,13 @@ impl Redactor {
         let able: Vec<_> = kinds
             .filter(|(kind, _)| (kind.cheap_test)(text))
             .map(|(kind, regex)| {
-                let kind: &Kind = kind;
+                let kind: &PiiKind = kind;
                 let compile = || Regex::new(kind.expression).expect("it is tested");
                 (kind, regex.get_or_init(compile))
             })
             .collect();
-        let next = |at: usize, (kind, regex): (&Kind, &Regex)| kind.next(regex, before, text, at);
+        let next =
+            |at: usize, (kind, regex): (&PiiKind, &Regex)| kind.next(regex, before, text, at);
         let mut nexts: Vec<_> = able.iter().map(|one| next(0, *one)).collect();
         loop {
             let found = nexts.iter().zip(&able);
@@ -213,7 +214,7 @@ impl Redactor {
     }
 }
 
-impl Kind {
+impl PiiKind {
     /// Returns the first match at this byte or later.
     fn next(
         &self,

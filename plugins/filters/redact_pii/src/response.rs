@@ -37,13 +37,13 @@ struct BlockBuffer {
     text: String,
     /// Characters of the block before the held text, in the upstream's text.
     position: u32,
-    edits: Vec<Edit>,
+    edits: Vec<Replacement>,
     /// Citations with the positions after which they arrived.
     citations: Vec<(u32, Citation)>,
 }
 
 /// A replaced stretch of a block, in characters of the upstream's text.
-struct Edit {
+struct Replacement {
     start: u32,
     end: u32,
     /// Characters of its replacement.
@@ -238,7 +238,7 @@ impl BlockBuffer {
             }
             changed.push_str(&self.text[at..bytes.start]);
             changed.push_str(becomes);
-            self.edits.push(Edit {
+            self.edits.push(Replacement {
                 start: self.position + characters(&self.text[..bytes.start]),
                 end: self.position + characters(&self.text[..bytes.end]),
                 becomes: characters(becomes),
@@ -283,7 +283,7 @@ impl BlockBuffer {
 }
 
 /// Maps a position to the changed text: within a replacement, to its end or its start.
-fn changed_position(edits: &[Edit], position: u32, to_end: bool) -> u32 {
+fn changed_position(edits: &[Replacement], position: u32, to_end: bool) -> u32 {
     let (mut taken, mut given) = (0, 0);
     for edit in edits.iter().take_while(|edit| edit.start < position) {
         if position < edit.end {

@@ -37,15 +37,15 @@ const PART_FIELDS: [&str; 12] = [
 #[derive(Serialize)]
 pub(super) struct WireMessage<'a> {
     role: &'static str,
-    content: Content<'a>,
+    content: MessageContent<'a>,
     #[serde(flatten)]
     extra: Fields<'a>,
 }
 
 /// Blocks; a single text without other fields is written as a string.
-pub(super) struct Content<'a>(Vec<Block<'a>>);
+pub(super) struct MessageContent<'a>(Vec<Block<'a>>);
 
-impl Serialize for Content<'_> {
+impl Serialize for MessageContent<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0[..] {
             [
@@ -103,7 +103,7 @@ enum BlockBody<'a> {
     ToolResult {
         tool_use_id: Cow<'a, str>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        content: Option<Content<'a>>,
+        content: Option<MessageContent<'a>>,
         #[serde(skip_serializing_if = "super::is_false")]
         is_error: bool,
     },
@@ -136,8 +136,8 @@ enum Source<'a> {
 pub(super) fn translate<'a>(
     chat: &'a ChatRequest,
     context: &mut Context<'a>,
-) -> Result<(Option<Content<'a>>, Vec<WireMessage<'a>>), Failure> {
-    let mut system: Option<Content<'a>> = None;
+) -> Result<(Option<MessageContent<'a>>, Vec<WireMessage<'a>>), Failure> {
+    let mut system: Option<MessageContent<'a>> = None;
     let mut wire_messages: Vec<WireMessage<'a>> = Vec::new();
     for (index, message) in chat.messages.iter().enumerate() {
         let translator = MessageTranslator {
@@ -153,7 +153,10 @@ pub(super) fn translate<'a>(
         }
         let extra = context.extra(&message.extra, &MESSAGE_FIELDS, &translator.path)?;
         if message.role == Role::System && wire_messages.is_empty() && extra.is_empty() {
-            system.get_or_insert(Content(Vec::new())).0.extend(blocks);
+            system
+                .get_or_insert(MessageContent(Vec::new()))
+                .0
+                .extend(blocks);
             continue;
         }
         let role = match message.role {
@@ -173,7 +176,7 @@ pub(super) fn translate<'a>(
             _ if blocks.is_empty() && extra.is_empty() => {}
             _ => wire_messages.push(WireMessage {
                 role,
-                content: Content(blocks),
+                content: MessageContent(blocks),
                 extra,
             }),
         }
@@ -359,7 +362,7 @@ impl<'a> MessageTranslator<'a> {
         }
         Ok(BlockBody::ToolResult {
             tool_use_id: call_id(&result.call_id),
-            content: (!blocks.is_empty()).then_some(Content(blocks)),
+            content: (!blocks.is_empty()).then_some(MessageContent(blocks)),
             is_error: result.is_error,
         })
     }

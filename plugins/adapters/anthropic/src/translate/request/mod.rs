@@ -22,7 +22,7 @@ use weir_sdk::wire::{self, Fields, Ignored, refuse};
 
 use super::options::{Options, Platform};
 use super::{BEDROCK_PATH, DIALECT, MESSAGES_PATH, VERTEX_PATH};
-use messages::{Content, WireMessage};
+use messages::{MessageContent, WireMessage};
 use thinking::Thinking;
 use tools::{Tool, ToolChoice};
 
@@ -153,7 +153,7 @@ struct Body<'a> {
     anthropic_beta: Vec<&'a str>,
     max_tokens: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
-    system: Option<Content<'a>>,
+    system: Option<MessageContent<'a>>,
     messages: Vec<WireMessage<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,

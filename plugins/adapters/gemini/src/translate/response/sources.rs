@@ -50,13 +50,13 @@ struct Segment {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct GroundingChunk {
-    web: Option<Page>,
-    retrieved_context: Option<Page>,
-    maps: Option<Page>,
+    web: Option<SourcePage>,
+    retrieved_context: Option<SourcePage>,
+    maps: Option<SourcePage>,
 }
 
 #[derive(Deserialize)]
-struct Page {
+struct SourcePage {
     uri: Option<String>,
     title: Option<String>,
     text: Option<String>,
@@ -102,8 +102,8 @@ impl Sources {
     /// Adds all sources to the open text, or to a new one if none is open. A source is an addition to the response:
     /// an unreadable one must not cost the rest.
     pub(super) fn cite(&mut self, blocks: &mut Blocks, events: &mut Vec<Event>) {
-        let mut citations = self.from_grounding();
-        citations.extend(self.from_metadata());
+        let mut citations = self.grounding_citations();
+        citations.extend(self.metadata_citations());
         citations.truncate(MAX_CITATIONS);
         if citations.is_empty() {
             return;
@@ -120,7 +120,7 @@ impl Sources {
         }
     }
 
-    fn from_grounding(&self) -> Vec<(Citation, Option<Segment>)> {
+    fn grounding_citations(&self) -> Vec<(Citation, Option<Segment>)> {
         let parse = |text: &String| {
             serde_json::from_str::<GroundingMetadata<'_>>(text)
                 .ok()
@@ -129,7 +129,7 @@ impl Sources {
         self.grounding.as_ref().and_then(parse).unwrap_or_default()
     }
 
-    fn from_metadata(&self) -> Vec<(Citation, Option<Segment>)> {
+    fn metadata_citations(&self) -> Vec<(Citation, Option<Segment>)> {
         let Some(text) = &self.citations else {
             return Vec::new();
         };
@@ -141,7 +141,7 @@ impl Sources {
         sources
             .filter_map(|raw| {
                 let source: CitationSource = serde_json::from_str(raw.get()).ok()?;
-                let page = Page {
+                let page = SourcePage {
                     uri: source.uri,
                     title: source.title,
                     text: None,
@@ -207,7 +207,7 @@ fn grounded_citations(grounding: GroundingMetadata<'_>) -> Vec<(Citation, Option
     citations
 }
 
-fn citation(page: Page, raw: &RawValue) -> Citation {
+fn citation(page: SourcePage, raw: &RawValue) -> Citation {
     let text = |text: Option<String>| text.filter(|text| !text.is_empty());
     Citation {
         index: 0,

@@ -30,18 +30,18 @@ pub struct ImagesResponse {
 struct ImagesBody<'a> {
     #[serde(borrow)]
     error: Option<&'a RawValue>,
-    data: Option<Vec<Item>>,
+    data: Option<Vec<ImageItem>>,
     #[serde(rename = "type")]
     kind: Option<String>,
     #[serde(flatten)]
-    item: Item,
+    item: ImageItem,
     output_format: Option<String>,
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Item {
+struct ImageItem {
     b64_json: Option<String>,
     url: Option<String>,
     revised_prompt: Option<String>,
@@ -140,7 +140,7 @@ impl ImagesResponse {
 
     fn read_item(
         &mut self,
-        item: Item,
+        item: ImageItem,
         declared_type: Option<&str>,
         is_preview: bool,
         events: &mut Vec<Event>,

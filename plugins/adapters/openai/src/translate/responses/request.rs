@@ -45,7 +45,7 @@ pub(in crate::translate) fn write(
     options: &Options<'_>,
 ) -> Result<(Vec<BodyPart>, Vec<String>), Failure> {
     let splices = Splices::default();
-    let mut writer = Writer {
+    let mut writer = RequestWriter {
         chat,
         splices: &splices,
         attachments: &request.attachments,
@@ -76,7 +76,7 @@ pub(in crate::translate) fn write(
 #[derive(Serialize)]
 struct Body<'a> {
     model: &'a str,
-    input: Vec<Item<'a>>,
+    input: Vec<InputItem<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,14 +113,14 @@ enum EndUser<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Item<'a> {
+enum InputItem<'a> {
     Message {
         role: &'static str,
         content: Vec<ContentPart<'a>>,
     },
     Reasoning {
         /// Required, even if it is empty.
-        summary: Vec<Summary<'a>>,
+        summary: Vec<ReasoningSummary<'a>>,
         encrypted_content: &'a str,
     },
     FunctionCall {
@@ -145,7 +145,7 @@ enum Item<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Summary<'a> {
+enum ReasoningSummary<'a> {
     SummaryText { text: Text<'a> },
 }
 
@@ -276,7 +276,7 @@ fn custom_calls(chat: &ChatRequest) -> Vec<&str> {
     ids.collect()
 }
 
-struct Writer<'a> {
+struct RequestWriter<'a> {
     chat: &'a ChatRequest,
     splices: &'a Splices,
     attachments: &'a [Attachment],
@@ -287,7 +287,7 @@ struct Writer<'a> {
     ignored: Ignored,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> RequestWriter<'a> {
     fn body(&mut self, options: &Options<'_>) -> Result<Body<'a>, Failure> {
         let chat = self.chat;
         self.refuse_unsupported_fields()?;
@@ -354,7 +354,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn input(&mut self) -> Result<Vec<Item<'a>>, Failure> {
+    fn input(&mut self) -> Result<Vec<InputItem<'a>>, Failure> {
         let mut items = Vec::with_capacity(self.chat.messages.len());
         for (index, message) in self.chat.messages.iter().enumerate() {
             let at = format!("messages[{index}]");
@@ -373,7 +373,7 @@ impl<'a> Writer<'a> {
         part: &'a Part,
         role: Role,
         at: &str,
-        items: &mut Vec<Item<'a>>,
+        items: &mut Vec<InputItem<'a>>,
     ) -> Result<(), Failure> {
         self.ignored.add_if(part.cache.is_some(), "cache_control");
         self.ignored.add_if(part.signature.is_some(), "signature");
@@ -392,10 +392,10 @@ impl<'a> Writer<'a> {
                     self.ignored.add_if(!reasoning.text.is_empty(), "reasoning");
                     return Ok(());
                 };
-                let summary = (!reasoning.text.is_empty()).then(|| Summary::SummaryText {
+                let summary = (!reasoning.text.is_empty()).then(|| ReasoningSummary::SummaryText {
                     text: self.splices.text(&reasoning.text),
                 });
-                items.push(Item::Reasoning {
+                items.push(InputItem::Reasoning {
                     summary: summary.into_iter().collect(),
                     encrypted_content,
                 });
@@ -423,11 +423,11 @@ impl<'a> Writer<'a> {
             Role::User | Role::Tool => "user",
         };
         match items.last_mut() {
-            Some(Item::Message {
+            Some(InputItem::Message {
                 role: last,
                 content,
             }) if *last == role => content.push(content_part),
-            _ => items.push(Item::Message {
+            _ => items.push(InputItem::Message {
                 role,
                 content: vec![content_part],
             }),
@@ -480,16 +480,16 @@ impl<'a> Writer<'a> {
         })
     }
 
-    fn call(&self, call: &'a ToolCall) -> Item<'a> {
+    fn call(&self, call: &'a ToolCall) -> InputItem<'a> {
         let (call_id, name) = (call.id.as_str(), call.name.as_str());
         let text = self.splices.text(&call.arguments);
         match call.kind {
-            CallKind::Function => Item::FunctionCall {
+            CallKind::Function => InputItem::FunctionCall {
                 call_id,
                 name,
                 arguments: text,
             },
-            CallKind::Custom => Item::CustomToolCall {
+            CallKind::Custom => InputItem::CustomToolCall {
                 call_id,
                 name,
                 input: text,
@@ -497,7 +497,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn result(&self, result: &'a ToolResult, at: &str) -> Result<Item<'a>, Failure> {
+    fn result(&self, result: &'a ToolResult, at: &str) -> Result<InputItem<'a>, Failure> {
         let call_id = result.call_id.as_str();
         // The dialect has no flag for an error, so the text says it to the model.
         let notice = result.is_error.then_some("The tool failed.");
@@ -525,8 +525,8 @@ impl<'a> Writer<'a> {
             }
         };
         Ok(match self.custom_calls.contains(&call_id) {
-            true => Item::CustomToolCallOutput { call_id, output },
-            false => Item::FunctionCallOutput { call_id, output },
+            true => InputItem::CustomToolCallOutput { call_id, output },
+            false => InputItem::FunctionCallOutput { call_id, output },
         })
     }
 

@@ -7,10 +7,9 @@ use weir_catalog::config::{ModelConfig, PriceConfig};
 use weir_catalog::kinds::{self, KindOutput};
 use weir_sandbox::adapter::WorkKind;
 
-use crate::prices::section::{self, DEFAULT_OUTPUT_TOKENS, quoted};
-
 use super::fields::ImportNotes;
 use super::terms::{DeploymentTerms, KnownModels};
+use crate::prices::section::{self, DEFAULT_OUTPUT_TOKENS, quoted};
 
 /// The context window and the output limit of a model with a price and without limits, in tokens.
 const DEFAULT_WINDOW: u32 = 128_000;

@@ -8,19 +8,18 @@ mod request;
 use weir_catalog::Catalog;
 use weir_dialects::{ChatCall, MessageOrigin, hosted};
 use weir_errors::{ApiError, ErrorCode};
-
-use self::model::model;
-pub use self::model::{ProviderChoice, unknown_model};
-pub use self::request::ResolvedRequest;
-use self::request::adapter_request;
-use crate::work::Work;
-
 use weir_kinds::KindCall;
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, ToolContent};
 use weir_sandbox::adapter::{AdapterRequest, WorkKind};
 use weir_upstream::file_reader::DocumentSize;
 use weir_upstream::usage::RequestSize;
+
+use self::model::model;
+pub use self::model::{ProviderChoice, unknown_model};
+pub use self::request::ResolvedRequest;
+use self::request::adapter_request;
+use crate::work::Work;
 
 /// Finds the model and checks the request against its limits. Each error has its own code.
 pub fn resolve(

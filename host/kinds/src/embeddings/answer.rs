@@ -2,16 +2,16 @@
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use weir_ledger::Credits;
-use weir_sandbox::adapter::bindings::chat::Event;
-
-use super::EmbeddingForm;
-use super::vector::Vector;
 use weir_dialects::openai_chat::json as write;
 use weir_dialects::other::PlainWriter;
 use weir_dialects::schema::{Described as _, Schemas};
 use weir_dialects::written;
 use weir_dialects::{AnswerHead, BilledUsage, DataFault};
+use weir_ledger::Credits;
+use weir_sandbox::adapter::bindings::chat::Event;
+
+use super::EmbeddingForm;
+use super::vector::Vector;
 
 /// A plain response under construction.
 #[derive(Debug, Clone)]

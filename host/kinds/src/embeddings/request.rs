@@ -4,11 +4,6 @@ use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::{Value, json};
-use weir_errors::ApiError;
-use weir_sandbox::adapter::bindings::embeddings::{EmbeddingRequest, Input, Request};
-
-use super::EmbeddingForm;
-use crate::KindCall;
 use weir_dialects::json::{
     self, BoundedList, ExtraFields, FieldFault, MAX_EXTRA, Text, check_length, check_not_empty,
     required,
@@ -16,7 +11,12 @@ use weir_dialects::json::{
 use weir_dialects::object;
 use weir_dialects::openai::{MAX_MODEL_CHARS, client};
 use weir_dialects::schema::{Described, KnownFields, Schemas};
+use weir_errors::ApiError;
 use weir_sandbox::adapter::OtherRequest;
+use weir_sandbox::adapter::bindings::embeddings::{EmbeddingRequest, Input, Request};
+
+use super::EmbeddingForm;
+use crate::KindCall;
 
 /// The dialect's name in the contract.
 const NAME: &str = "openai-embeddings";

@@ -1,12 +1,11 @@
 //! Requests for vectors, and the checks of vectors.
 
 use serde_json::{Value, json};
+use weir_dialects::other::PlainWriter;
+use weir_dialects::{AnswerHead, BilledUsage, DataFault};
 use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::chat::{Event, Media};
 use weir_sandbox::adapter::bindings::embeddings::Input;
-
-use weir_dialects::other::PlainWriter;
-use weir_dialects::{AnswerHead, BilledUsage, DataFault};
 
 use super::request::parse;
 use super::{EmbeddingForm, EmbeddingList};

@@ -3,14 +3,14 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
-use weir_ledger::Credits;
-use weir_sandbox::adapter::bindings::chat::{Event, Media, Usage};
-
-use super::ImageOperation;
 use weir_dialects::other::{PlainWriter, StreamWriter};
 use weir_dialects::schema::{Described as _, Schemas};
 use weir_dialects::written;
 use weir_dialects::{AnswerHead, BilledUsage};
+use weir_ledger::Credits;
+use weir_sandbox::adapter::bindings::chat::{Event, Media, Usage};
+
+use super::ImageOperation;
 
 /// A plain response under construction.
 #[derive(Debug, Clone)]

@@ -2,15 +2,15 @@
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
+use weir_dialects::Attachment;
+use weir_dialects::form::{self, FormPart};
+use weir_dialects::json::{FieldFault, is_media_type_name};
 use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::chat::Image;
 
 use super::request::{AttachedImages, read_with};
 use super::wire::MAX_IMAGES;
 use super::{ImageCall, ImageOperation};
-use weir_dialects::Attachment;
-use weir_dialects::form::{self, FormPart};
-use weir_dialects::json::{FieldFault, is_media_type_name};
 
 /// Reads a form with this boundary.
 ///

@@ -1,12 +1,6 @@
 //! The translation of an image request: checks its settings, and converts them to the plugins' vocabulary.
 
 use serde_json::Value;
-use weir_errors::ApiError;
-use weir_sandbox::adapter::bindings::adapter::Client;
-use weir_sandbox::adapter::bindings::chat::{Image, ImageRequest, Source};
-
-use super::wire::{MAX_COUNT, MAX_PREVIEWS, MAX_PROMPT_CHARS, MAX_WORD_CHARS};
-use super::{ImageCall, ImageOperation, NAME, wire};
 use weir_dialects::json::{
     self, FieldFault, Text, check_at_most, check_https_url, check_id, check_length, data_url, each,
     items, required,
@@ -14,6 +8,12 @@ use weir_dialects::json::{
 use weir_dialects::openai::{MAX_MODEL_CHARS, MAX_USER_CHARS};
 use weir_dialects::other::OtherFormat;
 use weir_dialects::{Attachments, Dialect};
+use weir_errors::ApiError;
+use weir_sandbox::adapter::bindings::adapter::Client;
+use weir_sandbox::adapter::bindings::chat::{Image, ImageRequest, Source};
+
+use super::wire::{MAX_COUNT, MAX_PREVIEWS, MAX_PROMPT_CHARS, MAX_WORD_CHARS};
+use super::{ImageCall, ImageOperation, NAME, wire};
 
 /// The images of a form, besides its fields.
 #[derive(Debug, Default)]

@@ -2,14 +2,13 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use weir_dialects::other::{PlainWriter, StreamWriter};
+use weir_dialects::{AnswerHead, BilledUsage};
 use weir_errors::ApiError;
 use weir_ledger::{Credits, Quantity, TokenCounts};
 use weir_sandbox::adapter::bindings::chat::{
     Event, FinishReason, Image, Media, NamedCount, Source, Usage,
 };
-
-use weir_dialects::other::{PlainWriter, StreamWriter};
-use weir_dialects::{AnswerHead, BilledUsage};
 
 use super::{ImageCall, ImageOperation, ImageStream, ImagesResponse, form, read};
 use crate::schema_tests::{check_events, checked};

@@ -1,12 +1,6 @@
 //! The JSON of a request, and its translation to the plugins' vocabulary.
 
 use serde_json::{Value, json};
-use weir_errors::ApiError;
-use weir_sandbox::adapter::bindings::moderation::{ModerationRequest, Request};
-
-use super::ModerationForm;
-
-use crate::KindCall;
 use weir_dialects::json::{
     self, BoundedList, ExtraFields, FieldFault, MAX_EXTRA, Text, TextOr, check_length,
     check_not_empty, required,
@@ -14,7 +8,12 @@ use weir_dialects::json::{
 use weir_dialects::object;
 use weir_dialects::openai::{MAX_MODEL_CHARS, client};
 use weir_dialects::schema::Schemas;
+use weir_errors::ApiError;
 use weir_sandbox::adapter::OtherRequest;
+use weir_sandbox::adapter::bindings::moderation::{ModerationRequest, Request};
+
+use super::ModerationForm;
+use crate::KindCall;
 
 /// The dialect's name in the contract.
 const NAME: &str = "openai-moderation";

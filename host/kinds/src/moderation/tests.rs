@@ -3,11 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use serde_json::{Value, json};
-use weir_ledger::{Credits, Quantity, TokenCounts};
-use weir_sandbox::adapter::bindings::chat::{Event, Media};
-
 use weir_dialects::other::PlainWriter;
 use weir_dialects::{AnswerHead, BilledUsage, DataFault};
+use weir_ledger::{Credits, Quantity, TokenCounts};
+use weir_sandbox::adapter::bindings::chat::{Event, Media};
 
 use super::Verdicts;
 use super::request::parse;

@@ -1,15 +1,15 @@
 //! The response: one object with the documents' positions and scores.
 
 use serde::Deserialize;
-use weir_ledger::Credits;
-use weir_sandbox::adapter::bindings::chat::Event;
-
-use super::RankingForm;
 use weir_dialects::openai_chat::json;
 use weir_dialects::other::PlainWriter;
 use weir_dialects::schema::{Described as _, Schemas};
 use weir_dialects::written;
 use weir_dialects::{AnswerHead, BilledUsage, DataFault};
+use weir_ledger::Credits;
+use weir_sandbox::adapter::bindings::chat::Event;
+
+use super::RankingForm;
 
 /// A plain response under construction.
 #[derive(Debug, Clone)]

@@ -1,10 +1,9 @@
 //! Requests for an order of documents, and the checks of rankings.
 
 use serde_json::{Value, json};
-use weir_sandbox::adapter::bindings::chat::{Event, Media};
-
 use weir_dialects::other::PlainWriter;
 use weir_dialects::{AnswerHead, BilledUsage, DataFault};
+use weir_sandbox::adapter::bindings::chat::{Event, Media};
 use weir_sandbox::adapter::bindings::rerank::RerankRequest;
 
 use super::request::parse;

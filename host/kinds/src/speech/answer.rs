@@ -3,15 +3,15 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use weir_ledger::Credits;
-use weir_sandbox::adapter::bindings::chat::Event;
-
-use super::SpeechForm;
 use weir_dialects::BilledUsage;
 use weir_dialects::openai_chat::{CompletionStream, data_event};
 use weir_dialects::other::StreamWriter;
 use weir_dialects::schema::{Described as _, Schemas};
 use weir_dialects::written;
+use weir_ledger::Credits;
+use weir_sandbox::adapter::bindings::chat::Event;
+
+use super::SpeechForm;
 
 /// A writer of the response.
 #[derive(Debug)]

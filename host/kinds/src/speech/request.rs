@@ -5,11 +5,6 @@ use std::ops::RangeInclusive;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Value, json};
-use weir_errors::ApiError;
-use weir_sandbox::adapter::bindings::speech::{Request, SpeechRequest, Voice};
-
-use super::SpeechForm;
-use crate::KindCall;
 use weir_dialects::json::{
     self, ExtraFields, FieldFault, MAX_EXTRA, RefusedFields, Text, check_at_most, check_length,
     check_not_empty, required,
@@ -17,7 +12,12 @@ use weir_dialects::json::{
 use weir_dialects::object;
 use weir_dialects::openai::{MAX_MODEL_CHARS, client};
 use weir_dialects::schema::{Described, Schemas};
+use weir_errors::ApiError;
 use weir_sandbox::adapter::OtherRequest;
+use weir_sandbox::adapter::bindings::speech::{Request, SpeechRequest, Voice};
+
+use super::SpeechForm;
+use crate::KindCall;
 
 /// The dialect's name in the contract.
 const NAME: &str = "openai-speech";

@@ -3,12 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use serde_json::{Value, json};
+use weir_dialects::BilledUsage;
+use weir_dialects::other::StreamWriter;
 use weir_ledger::{Credits, Quantity, TokenCounts};
 use weir_sandbox::adapter::bindings::chat::{Event, FinishReason, Media, MediaBytes};
 use weir_sandbox::adapter::bindings::speech::{SpeechRequest, Voice};
-
-use weir_dialects::BilledUsage;
-use weir_dialects::other::StreamWriter;
 
 use super::request::parse;
 use super::{SpeechForm, SpeechStream};

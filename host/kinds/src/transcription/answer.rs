@@ -2,15 +2,15 @@
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use weir_ledger::{Credits, Unit};
-use weir_sandbox::adapter::bindings::chat::Event;
-
-use super::{TranscriptFormat, TranscriptionForm};
 use weir_dialects::openai_chat::{data_event, json};
 use weir_dialects::other::{PlainWriter, StreamWriter};
 use weir_dialects::schema::{Described as _, Schemas};
 use weir_dialects::written;
 use weir_dialects::{BilledUsage, DataFault};
+use weir_ledger::{Credits, Unit};
+use weir_sandbox::adapter::bindings::chat::Event;
+
+use super::{TranscriptFormat, TranscriptionForm};
 
 /// A plain response under construction.
 #[derive(Debug, Clone)]

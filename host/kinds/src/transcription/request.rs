@@ -2,13 +2,6 @@
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
-use weir_errors::ApiError;
-use weir_sandbox::adapter::bindings::transcription::{
-    Request, TranscriptForm, TranscriptionRequest,
-};
-
-use super::{TranscriptFormat, TranscriptionForm};
-use crate::KindCall;
 use weir_dialects::Attachment;
 use weir_dialects::form::{self, FormPart};
 use weir_dialects::json::{
@@ -18,7 +11,14 @@ use weir_dialects::json::{
 use weir_dialects::object;
 use weir_dialects::openai::{MAX_MODEL_CHARS, client};
 use weir_dialects::schema::KnownFields;
+use weir_errors::ApiError;
 use weir_sandbox::adapter::OtherRequest;
+use weir_sandbox::adapter::bindings::transcription::{
+    Request, TranscriptForm, TranscriptionRequest,
+};
+
+use super::{TranscriptFormat, TranscriptionForm};
+use crate::KindCall;
 
 /// The dialect's name in the contract.
 const NAME: &str = "openai-transcription";

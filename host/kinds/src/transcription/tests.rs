@@ -4,12 +4,11 @@
 
 use futures_util::FutureExt;
 use serde_json::{Value, json};
+use weir_dialects::other::{PlainWriter, StreamWriter};
+use weir_dialects::{Attachment, BilledUsage, DataFault};
 use weir_ledger::{Credits, Quantity, TokenCounts, Unit};
 use weir_sandbox::adapter::bindings::chat::{Event, Fragment, Media};
 use weir_sandbox::adapter::bindings::transcription::{TranscriptForm, TranscriptionRequest};
-
-use weir_dialects::other::{PlainWriter, StreamWriter};
-use weir_dialects::{Attachment, BilledUsage, DataFault};
 
 use super::request::parse;
 use super::{Transcript, TranscriptFormat, TranscriptStream, TranscriptionForm, TranscriptionKind};

@@ -118,7 +118,7 @@ struct OutputPart<'a> {
     #[serde(rename = "type")]
     kind: Option<String>,
     text: Option<String>,
-    errors: Option<String>,
+    refusal: Option<String>,
     #[serde(borrow)]
     annotations: Option<Vec<&'a RawValue>>,
 }
@@ -294,7 +294,7 @@ impl ResponsesApiResponse {
                     let part = part as u64;
                     let is_new = !self.item(number)?.parts.contains_key(&part);
                     let (block, text) = match content.kind.as_deref() {
-                        Some("refusal") => (Block::Refusal, content.errors),
+                        Some("refusal") => (Block::Refusal, content.refusal),
                         _ => (Block::Text, content.text),
                     };
                     if is_new {

@@ -4,11 +4,15 @@
 //! weir drops such a field only if the client's dialect or the upstream's adapter would refuse it. **Invariant:** weir
 //! drops no field that it owns or prices.
 
+use http::HeaderName;
 use serde::Deserialize;
 use serde_json::Value;
 use weir_dialects::ADAPTERS_OWN;
 use weir_errors::ApiError;
-use weir_request::context::{DROP, RequestContext};
+use weir_request::context::RequestContext;
+
+/// The header with the names of fields that weir may drop instead of refusing them, separated by commas.
+pub const DROP: HeaderName = HeaderName::from_static("x-weir-drop");
 
 /// The maximum names in a header, and the maximum reads of a body: each read removes one field wherever it occurs.
 const MAX_DROPPED: usize = 8;
@@ -60,7 +64,7 @@ impl FieldNames {
     ///
     /// 400 `INVALID_REQUEST` if the client's names are not allowed.
     pub(super) fn with_those_of(&self, context: &RequestContext) -> Result<Self, ApiError> {
-        let Some(header) = context.droppable() else {
+        let Some(header) = context.asked(&DROP) else {
             return Ok(self.clone());
         };
         let refused = |why: &str| {

@@ -173,7 +173,7 @@ async fn begin(
     let Customer { payer, rates, .. } = customer;
     let rates = rates.for_model(&payer.account, &resolved.model.id);
     rates.admit(&parts.cache).await?;
-    let by = routing::wanted(context.wanted_route())?.unwrap_or(resolved.model.route);
+    let by = routing::wanted(&context)?.unwrap_or(resolved.model.route);
     let own_response = asked.passed.response.take();
     let cache = &parts.response_cache;
     let CacheLookup { found, recorder } = match asked.cache_use {

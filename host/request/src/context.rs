@@ -33,7 +33,6 @@ use weir_telemetry::spans::{Span as TraceSpan, TracedRequest, Tracer};
 use crate::content_log::content::{LoggedContent, LoggedResponse};
 use crate::content_log::{ContentLog, ContentLogChoice, EndedContent, LoggedError, LoggedRequest};
 use crate::failed_requests::{AccountError, FailedAttempt, FailedRequest, FailedRequests};
-use crate::limits::data::{DataLimits, MAX_RETENTION_DAYS, REGIONS};
 use crate::log_export::{LogExport, RequestRow};
 use crate::metrics::requests::{CompletedRequest, RequestMetrics, method as method_name};
 use crate::traffic::{EndedCall, Fault, Traffic};
@@ -41,15 +40,8 @@ use crate::traffic::{EndedCall, Fault, Traffic};
 /// The header of a request's id, in requests and responses.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The header with which a client restricts a model's providers: their names, separated by commas. In a response, the
-/// provider that served it.
-pub const WANTED_PROVIDER: HeaderName = HeaderName::from_static("x-weir-provider");
-
-/// The header with which a client chooses the order of a model's providers.
-pub const WANTED_ROUTE: HeaderName = HeaderName::from_static("x-weir-route");
-
-/// The header with the names of fields that weir may drop instead of refusing them, separated by commas.
-pub const DROP: HeaderName = HeaderName::from_static("x-weir-drop");
+/// The header with the provider that served a response. In a request, the providers that the client allows.
+pub const PROVIDER: HeaderName = HeaderName::from_static("x-weir-provider");
 
 /// The response header with the number of attempts, over all providers.
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-weir-attempts");
@@ -105,12 +97,8 @@ struct ContextState {
     trace: Option<TraceContext>,
     /// Whether the request has a span; saves the lock otherwise.
     is_recorded: bool,
-    wanted_provider: Option<String>,
-    wanted_route: Option<String>,
-    regions: Option<String>,
-    max_retention_days: Option<String>,
-    droppable: Option<String>,
-    cache_control: Option<String>,
+    /// What the client asks for in headers: weir's own, and `Cache-Control`.
+    asked: Vec<(HeaderName, String)>,
     words: ErrorFormat,
     method: Method,
     /// The route instead of the path: people paste keys into paths, too.
@@ -213,12 +201,7 @@ impl RequestContext {
             client_id: client_id(headers),
             trace,
             is_recorded: span.is_some(),
-            wanted_provider: list(headers, &WANTED_PROVIDER),
-            wanted_route: list(headers, &WANTED_ROUTE),
-            regions: list(headers, &REGIONS),
-            max_retention_days: list(headers, &MAX_RETENTION_DAYS),
-            droppable: list(headers, &DROP),
-            cache_control: list(headers, &header::CACHE_CONTROL),
+            asked: asked(headers),
             words: ErrorFormat::of(path, headers),
             method: method.clone(),
             route,
@@ -324,58 +307,12 @@ impl RequestContext {
         }
     }
 
-    /// Returns the providers that the client allows, if it names any.
-    pub fn wanted_provider(&self) -> Option<&str> {
-        self.0.wanted_provider.as_deref()
-    }
-
-    /// Returns the order of providers that a client wants, as written.
-    pub fn wanted_route(&self) -> Option<&str> {
-        self.0.wanted_route.as_deref()
-    }
-
-    /// Returns the limits on providers in the headers.
-    ///
-    /// # Errors
-    ///
-    /// 400 that names the invalid header.
-    pub fn data_limits(&self) -> Result<DataLimits, ApiError> {
-        DataLimits::parse(
-            (REGIONS.as_str(), self.0.regions.as_deref()),
-            (
-                MAX_RETENTION_DAYS.as_str(),
-                self.0.max_retention_days.as_deref(),
-            ),
-        )
-    }
-
-    /// Refuses the headers with limits on providers, for a request whose model calls come later.
-    ///
-    /// # Errors
-    ///
-    /// 400 that names the header.
-    pub fn refuse_data_limits(&self) -> Result<(), ApiError> {
-        let headers = [
-            (REGIONS, &self.0.regions),
-            (MAX_RETENTION_DAYS, &self.0.max_retention_days),
-        ];
-        match headers.into_iter().find(|(_, text)| text.is_some()) {
-            Some((name, _)) => {
-                let what = "Swarms and tasks have the limits of their API key and organisation; set them there.";
-                Err(ApiError::invalid_request(name.as_str(), what))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Returns the fields that a client allows weir to drop, as written.
-    pub fn droppable(&self) -> Option<&str> {
-        self.0.droppable.as_deref()
-    }
-
-    /// Returns the client's `Cache-Control`, as written.
-    pub fn cache_control(&self) -> Option<&str> {
-        self.0.cache_control.as_deref()
+    /// Returns what the client asks for in a header of weir's, `x-weir-…`, or in `Cache-Control`, as written.
+    pub fn asked(&self, header: &HeaderName) -> Option<&str> {
+        let mut asked = self.0.asked.iter();
+        asked
+            .find(|(name, _)| name == header)
+            .map(|(_, text)| text.as_str())
     }
 
     /// Records the result of the response cache.
@@ -512,7 +449,7 @@ impl RequestContext {
         }
         let provider = facts.upstream.as_deref().map(HeaderValue::from_str);
         if let Some(Ok(provider)) = provider {
-            headers.insert(WANTED_PROVIDER, provider);
+            headers.insert(PROVIDER, provider);
             headers.insert(ATTEMPTS, facts.attempts.into());
         }
     }
@@ -831,13 +768,19 @@ fn client_id(headers: &HeaderMap) -> Option<String> {
     is_legal.then(|| id.to_owned())
 }
 
-/// Returns the list in a header, as written; a value that is not text has no items.
-fn list(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
-    let values = headers.get_all(name).iter();
-    let values: Vec<_> = values
-        .map(|value| value.to_str().unwrap_or_default())
-        .collect();
-    (!values.is_empty()).then(|| values.join(","))
+/// Returns what a client asks for, by header. Values of one name are items of a list, and a value that is not text has none.
+fn asked(headers: &HeaderMap) -> Vec<(HeaderName, String)> {
+    let is_kept = |name: &&HeaderName| {
+        name.as_str().starts_with("x-weir-") || **name == header::CACHE_CONTROL
+    };
+    let asked = headers.keys().filter(is_kept).map(|name| {
+        let values = headers.get_all(name).iter();
+        let values: Vec<_> = values
+            .map(|value| value.to_str().unwrap_or_default())
+            .collect();
+        (name.clone(), values.join(","))
+    });
+    asked.collect()
 }
 
 #[cfg(test)]

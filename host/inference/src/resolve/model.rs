@@ -7,8 +7,8 @@ use http::StatusCode;
 use weir_catalog::permitted::RequestDataLimits;
 use weir_catalog::{Candidate, Catalog, Model};
 use weir_errors::{ApiError, ErrorCode};
-use weir_request::context::{RequestContext, WANTED_PROVIDER};
-use weir_request::limits::data::CallerDataLimits;
+use weir_request::context::{PROVIDER, RequestContext};
+use weir_request::limits::data::{CallerDataLimits, DataLimits};
 use weir_sandbox::adapter::WorkKind;
 use weir_sandbox::printable;
 
@@ -58,8 +58,8 @@ impl<'a> ProviderChoice<'a> {
     /// 400 that names an invalid header.
     pub fn of(caller: &'a CallerDataLimits, context: &'a RequestContext) -> Result<Self, ApiError> {
         Ok(Self {
-            limits: RequestDataLimits::new(caller, context.data_limits()?),
-            wanted: context.wanted_provider(),
+            limits: RequestDataLimits::new(caller, DataLimits::asked(context)?),
+            wanted: context.asked(&PROVIDER),
         })
     }
 
@@ -94,7 +94,7 @@ fn wanted(model: &Model, wanted: Option<&str>) -> Result<Vec<usize>, ApiError> {
             .collect();
         providers.dedup();
         return Err(ApiError::invalid_request(
-            WANTED_PROVIDER.as_str(),
+            PROVIDER.as_str(),
             format!(
                 "None of these providers serves {}; its providers are {}.",
                 model.id,

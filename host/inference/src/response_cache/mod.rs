@@ -21,6 +21,7 @@ mod store;
 
 use std::sync::Arc;
 
+use http::header;
 use weir_ledger::AccountId;
 use weir_ledger::price::Price;
 use weir_plugins::Plugins;
@@ -227,7 +228,10 @@ fn is_text(chat: &ChatRequest) -> bool {
 
 /// Whether the client's `Cache-Control` has this directive.
 fn has_directive(context: &RequestContext, wanted: &str) -> bool {
-    let directives = context.cache_control().unwrap_or_default().split(',');
+    let directives = context
+        .asked(&header::CACHE_CONTROL)
+        .unwrap_or_default()
+        .split(',');
     directives
         .map(str::trim)
         .any(|directive| directive.eq_ignore_ascii_case(wanted))

@@ -20,6 +20,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderName;
 use sha2::{Digest, Sha256};
 use weir_catalog::config::RouteBy;
 use weir_catalog::{Candidate, Model, PoolMember};
@@ -28,7 +29,7 @@ use weir_errors::ApiError;
 use weir_ledger::AccountId;
 use weir_ledger::price::PriceFactors;
 use weir_ledger::pricing;
-use weir_request::context::WANTED_ROUTE;
+use weir_request::context::RequestContext;
 use weir_storage::Cache;
 use weir_storage::cache::CachedValue;
 use weir_storage::ids::{self, Hex};
@@ -37,6 +38,9 @@ use weir_upstream::breaker::{Breakers, UpstreamState};
 use self::performance::Performance;
 use super::reasoning;
 use super::resolve::ResolvedRequest;
+
+/// The header with which a client chooses the order of a model's providers.
+const WANTED_ROUTE: HeaderName = HeaderName::from_static("x-weir-route");
 
 /// The time for which weir remembers a conversation's provider: at most as long as providers cache prompts.
 const REMEMBERED: Duration = Duration::from_secs(3_600);
@@ -56,8 +60,8 @@ pub struct Routing {
 /// # Errors
 ///
 /// 400 `INVALID_REQUEST` for an unknown name.
-pub fn wanted(name: Option<&str>) -> Result<Option<RouteBy>, ApiError> {
-    let Some(name) = name else {
+pub fn wanted(context: &RequestContext) -> Result<Option<RouteBy>, ApiError> {
+    let Some(name) = context.asked(&WANTED_ROUTE) else {
         return Ok(None);
     };
     let mut all = RouteBy::ALL.into_iter();

@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, SchemaType, Type};
 use weir_errors::ApiError;
 
+use crate::context::RequestContext;
 use crate::json::from_column;
 
 /// The header with the regions that a client allows, separated by commas.
@@ -105,6 +106,35 @@ impl Regions {
 }
 
 impl DataLimits {
+    /// Returns the limits in the headers of a request.
+    ///
+    /// # Errors
+    ///
+    /// 400 that names the invalid header.
+    pub fn asked(context: &RequestContext) -> Result<Self, ApiError> {
+        let days = context.asked(&MAX_RETENTION_DAYS);
+        Self::parse(
+            (REGIONS.as_str(), context.asked(&REGIONS)),
+            (MAX_RETENTION_DAYS.as_str(), days),
+        )
+    }
+
+    /// Refuses limits in the headers of a request whose model calls come later.
+    ///
+    /// # Errors
+    ///
+    /// 400 that names the header.
+    pub fn refuse_asked(context: &RequestContext) -> Result<(), ApiError> {
+        let mut headers = [REGIONS, MAX_RETENTION_DAYS].into_iter();
+        match headers.find(|header| context.asked(header).is_some()) {
+            Some(header) => {
+                let what = "Swarms and tasks have the limits of their API key and organisation; set them there.";
+                Err(ApiError::invalid_request(header.as_str(), what))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Returns whether these limits allow no provider that the others forbid.
     pub fn is_within(&self, others: &Self) -> bool {
         let regions = match (&others.regions, &self.regions) {

@@ -13,10 +13,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use weir_identity::service_token::ServiceTokenSource;
+use weir_inference::droppable::DROP;
 use weir_ledger::Credits;
 use weir_ledger::idempotency::MAX_LONG_ANSWER_BYTES;
 use weir_outgoing::{self as outgoing, Client};
-use weir_request::context::DROP;
 use weir_telemetry::propagation::TraceContext;
 
 /// The header with a call's fence.

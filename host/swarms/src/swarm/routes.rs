@@ -16,7 +16,7 @@ use weir_identity::{Caller, IdentityParts, handlers};
 use weir_inference::idempotency::IdempotencyHeader;
 use weir_ledger::AccountId;
 use weir_request::context::RequestContext;
-use weir_request::limits::data::CallerDataLimits;
+use weir_request::limits::data::{CallerDataLimits, DataLimits};
 use weir_request::query::{self, ListQuery};
 use weir_request::request::{BodyReader, JsonBody};
 use weir_request::schemas::parameters::{Idempotency, Limit};
@@ -95,7 +95,7 @@ pub async fn create_swarm(
     headers: HeaderMap,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    context.refuse_data_limits()?;
+    DataLimits::refuse_asked(&context)?;
     let key = key.with_body(&body.bytes);
     let payer = SwarmPayer::of(&caller);
     let claim = key.as_ref().map(|key| key.claim());
@@ -304,7 +304,7 @@ pub async fn run_swarm(
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     service.0.require(ServiceScope::SwarmRun)?;
-    context.refuse_data_limits()?;
+    DataLimits::refuse_asked(&context)?;
     let (mut request, named) = read(&swarms, &body.bytes, SwarmCaller::Service)?;
     request.trace_parent = context.trace_onward().map(|trace| trace.to_string());
     let Some(named) = named else {

@@ -20,6 +20,7 @@ use weir_identity::service::{ExecutorCaller, ServiceScope};
 use weir_identity::{Caller, IdentityParts, handlers};
 use weir_inference::idempotency::IdempotencyHeader;
 use weir_request::context::RequestContext;
+use weir_request::limits::data::DataLimits;
 use weir_request::query::{self, ListQuery};
 use weir_request::request::{BodyReader, JsonBody};
 use weir_request::schemas;
@@ -167,7 +168,7 @@ pub async fn create_task(
     context: RequestContext,
     body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    context.refuse_data_limits()?;
+    DataLimits::refuse_asked(&context)?;
     let definition = read(&tasks, &caller, &body.bytes)?;
     let now = tasks.swarms.inference.ledger.now();
     let task = Task {
@@ -262,7 +263,7 @@ pub async fn replace_task(
     Path(id): Path<String>,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
-    context.refuse_data_limits()?;
+    DataLimits::refuse_asked(&context)?;
     let mut task = own(&tasks, &caller.account.0, &id).await?;
     caller.require_author(&task.parts)?;
     task.definition = read(&tasks, &caller, &body.bytes)?;

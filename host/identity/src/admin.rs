@@ -22,6 +22,7 @@ pub struct LocalPeer {
 /// An administrator: a web user with the admin role, or a process that may open the admin socket. The extractor rejects
 /// keys and anonymous requests with 401, and other callers with 403.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AdminCaller {
     /// The administrator's name in the audit log: `user:usr_…` or `local:UID`.
     pub actor: Actor,
@@ -38,15 +39,26 @@ where
         if let Some(local) = Self::local(parts) {
             return Ok(local);
         }
-        let WebCaller { user_id, admin, .. } = WebCaller::from_request_parts(parts, state).await?;
-        if !admin {
+        let caller = WebCaller::from_request_parts(parts, state).await?;
+        caller.administrator()
+    }
+}
+
+impl WebCaller {
+    /// The same web user as an administrator.
+    ///
+    /// # Errors
+    ///
+    /// 403 without the admin role.
+    pub fn administrator(&self) -> Result<AdminCaller, ApiError> {
+        if !self.admin {
             return Err(ApiError::new(
                 ErrorCode::Forbidden,
                 "Only administrators may do this.",
             ));
         }
-        let actor = Actor::user(&user_id);
-        Ok(Self { actor })
+        let actor = Actor::user(&self.user_id);
+        Ok(AdminCaller { actor })
     }
 }
 

@@ -41,8 +41,9 @@ use super::{lockout, members};
 /// the user's personal account.
 pub const ACCOUNT: HeaderName = HeaderName::from_static("x-weir-account");
 
-/// An authenticated caller.
+/// An authenticated caller. Only this crate makes one, so that no feature acts for an account without the check.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Caller {
     /// The person or the service account that sends the request.
     pub user_id: String,
@@ -91,6 +92,7 @@ pub enum Proof {
 
 /// A web user, for endpoints that do not accept keys, such as the creation of keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WebCaller {
     /// The user's id.
     pub user_id: String,
@@ -169,6 +171,19 @@ impl Caller {
         Err(ApiError::new(ErrorCode::Forbidden, what).with_no_retry())
     }
 
+    /// The same caller as a web user; `None` for a key.
+    pub fn web(&self) -> Option<WebCaller> {
+        let Proof::Web { admin } = self.proof else {
+            return None;
+        };
+        Some(WebCaller {
+            user_id: self.user_id.clone(),
+            account: self.account.clone(),
+            role: self.role,
+            admin,
+        })
+    }
+
     /// The models that the caller's key may use; all if empty.
     pub fn models(&self) -> &[String] {
         match &self.proof {
@@ -191,7 +206,7 @@ impl Caller {
     /// # Errors
     ///
     /// 400 that names the header, 403 that names the role or the required scope.
-    pub fn admit(&self, parts: &mut Parts) -> Result<(), ApiError> {
+    pub(super) fn admit(&self, parts: &mut Parts) -> Result<(), ApiError> {
         if let Some(context) = parts.extensions.get::<RequestContext>() {
             context.note_user(&self.user_id);
             let project = match &self.proof {
@@ -249,19 +264,14 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let identity = &*Arc::<IdentityParts>::from_ref(state);
         let caller = Identification { parts, identity }.run().await?;
-        let Proof::Web { admin } = caller.proof else {
-            return Err(ApiError::new(
+        let web = caller.web().ok_or_else(|| {
+            ApiError::new(
                 ErrorCode::Unauthenticated,
                 "This endpoint needs a signed-in web user; it does not accept API keys.",
-            ));
-        };
+            )
+        })?;
         caller.admit(parts)?;
-        Ok(Self {
-            user_id: caller.user_id,
-            account: caller.account,
-            role: caller.role,
-            admin,
-        })
+        Ok(web)
     }
 }
 

@@ -363,9 +363,26 @@ impl WebSession {
         Ok(false)
     }
 
+    /// Returns the session's user, for the endpoint of the request; `None` if the session is worthless.
+    ///
+    /// # Errors
+    ///
+    /// Those of an authentication, and 403 if the user's role does not allow the endpoint.
+    pub async fn admit(
+        &self,
+        parts: &mut Parts,
+        identity: &IdentityParts,
+    ) -> Result<Option<Caller>, ApiError> {
+        let caller = self.caller(parts, identity).await?;
+        if let Some(caller) = &caller {
+            caller.admit(parts)?;
+        }
+        Ok(caller)
+    }
+
     /// Returns the session's user with their current state, within the rates of the address and the plan; `None` if the
     /// session was ended, or its issuer is no longer configured.
-    pub async fn caller(
+    async fn caller(
         &self,
         parts: &Parts,
         identity: &IdentityParts,

@@ -29,7 +29,7 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_identity::endpoints::{Access, Endpoints};
 use weir_identity::members::{require, unknown};
 use weir_identity::roles::{Permission, Role};
-use weir_identity::{IdentityParts, WebCaller, handlers};
+use weir_identity::{Caller, IdentityParts, WebCaller, handlers};
 use weir_ledger::{BudgetPart, Ledger};
 use weir_request::audit::{Actor, AuditEvent};
 use weir_request::content_log::ContentLog;
@@ -108,6 +108,7 @@ pub struct OrganisationParts {
 
 /// A member who manages the organisation in the path of a request. The extractor enforces the permission of the endpoint.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct MemberCaller {
     pub organisation_id: String,
     pub user_id: String,
@@ -142,6 +143,23 @@ where
 }
 
 impl MemberCaller {
+    /// Returns a caller as a member of the organisation for which they act.
+    ///
+    /// # Errors
+    ///
+    /// 404 for a caller who acts for their personal account.
+    pub fn of(caller: &Caller) -> Result<Self, ApiError> {
+        let id = &caller.account.0;
+        if !ids::is_organisation(id) {
+            return Err(unknown());
+        }
+        Ok(Self {
+            organisation_id: id.clone(),
+            user_id: caller.user_id.clone(),
+            role: caller.role,
+        })
+    }
+
     /// Returns the parts of the organisation whose limits every member may see: the organisation and the member.
     fn own_parts(&self) -> [BudgetPart; 2] {
         [

@@ -145,7 +145,7 @@ pub async fn list(core: &Core, mut query: ListQuery) -> Result<PaymentEventList,
 )]
 pub async fn retry_event(
     State(core): State<Core>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(event_id): Path<String>,
 ) -> Result<Json<PaymentEventItem>, ApiError> {
     let database = &core.database;

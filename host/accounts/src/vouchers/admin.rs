@@ -195,7 +195,7 @@ impl VoucherRequest {
 )]
 pub async fn create_voucher(
     State(parts): State<VoucherParts>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     SmallBody(request): SmallBody<VoucherRequest>,
 ) -> Result<(StatusCode, Json<CreatedVoucher>), ApiError> {
     let (new, now) = (request.read()?, parts.ledger.now());
@@ -277,7 +277,7 @@ pub async fn list(core: &Core, mut query: ListQuery) -> Result<VoucherList, ApiE
 )]
 pub async fn revoke_voucher(
     State(core): State<Core>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(voucher_id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     // PostgreSQL rejects control characters in a text, and no id contains any.

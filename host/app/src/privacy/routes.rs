@@ -116,7 +116,7 @@ pub async fn export_user(
 )]
 pub async fn erase_user(
     State(core): State<Core>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(user_id): Path<String>,
     query: ListQuery,
     SmallBody(body): SmallBody<ErasureConfirmation>,

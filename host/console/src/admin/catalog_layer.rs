@@ -188,7 +188,7 @@ pub async fn check_catalog_layer(
 )]
 pub async fn replace_catalog_layer(
     State(app): State<App>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     SmallBody(body): SmallBody<LayerReplacement>,
 ) -> Result<Json<LayerItem>, ApiError> {
     let request = LayerRequest {
@@ -213,7 +213,7 @@ pub async fn replace_catalog_layer(
 )]
 pub async fn restore_catalog_layer(
     State(app): State<App>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     SmallBody(body): SmallBody<LayerRestoration>,
 ) -> Result<Json<LayerItem>, ApiError> {
     let LayerRestoration {

@@ -35,7 +35,7 @@ pub async fn get_gateway(State(app): State<App>, _: AdminCaller) -> Json<Gateway
 /// `POST /local/console-link`: creates a link that signs an administrator in to the console, once.
 pub async fn create_console_link(
     State(app): State<App>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
 ) -> Result<(StatusCode, Json<ConsoleLink>), ApiError> {
     let (code, expires_at) = console_link::create(&app, &actor).await?;
     let link = ConsoleLink {

@@ -231,7 +231,7 @@ pub async fn list(core: &Core, mut query: ListQuery) -> Result<AdminKeyList, Api
 )]
 pub async fn create_key(
     State(app): State<App>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     SmallBody(new): SmallBody<AdminNewKey>,
 ) -> Result<(StatusCode, Json<AdminCreatedKey>), ApiError> {
     for (field, text) in [("user_id", &new.user_id), ("name", &new.name)] {
@@ -263,7 +263,7 @@ pub async fn create_key(
 )]
 pub async fn revoke_key(
     State(core): State<Core>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(key_id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     weir_identity::revoke_of_anybody(&core, &key_id, &actor).await?;

@@ -71,7 +71,7 @@ pub async fn list_lockouts(
 )]
 pub async fn clear_lockout(
     State(core): State<Core>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(address): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     let address: IpAddr = address.parse().map_err(|_| {

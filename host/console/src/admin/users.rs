@@ -330,7 +330,7 @@ pub async fn get_user(
 )]
 pub async fn disable_user(
     State(core): State<Core>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(user_id): Path<String>,
 ) -> Result<Json<UserItem>, ApiError> {
     let found = weir_identity::users::set_disabled(&core, &user_id, true, &actor).await?;
@@ -349,7 +349,7 @@ pub async fn disable_user(
 )]
 pub async fn enable_user(
     State(core): State<Core>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(user_id): Path<String>,
 ) -> Result<Json<UserItem>, ApiError> {
     let found = weir_identity::users::set_disabled(&core, &user_id, false, &actor).await?;
@@ -367,7 +367,7 @@ pub async fn enable_user(
 )]
 pub async fn grant_admin(
     State(core): State<Core>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(user_id): Path<String>,
 ) -> Result<Json<UserItem>, ApiError> {
     let found = store::grant_admin(&core.database, &user_id, core.clock.now())
@@ -392,7 +392,7 @@ pub async fn grant_admin(
 )]
 pub async fn revoke_admin(
     State(core): State<Core>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(user_id): Path<String>,
 ) -> Result<Json<UserItem>, ApiError> {
     let found = store::revoke_admin(&core.database, &user_id)
@@ -420,7 +420,7 @@ pub async fn revoke_admin(
 )]
 pub async fn set_plan(
     State(core): State<Core>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(user_id): Path<String>,
     SmallBody(PlanChange { plan }): SmallBody<PlanChange>,
 ) -> Result<Json<UserItem>, ApiError> {
@@ -446,7 +446,7 @@ pub async fn set_plan(
 )]
 pub async fn set_filter_options(
     State(core): State<Core>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(user_id): Path<String>,
     SmallBody(options): SmallBody<FilterOptions>,
 ) -> Result<Json<UserItem>, ApiError> {
@@ -485,7 +485,7 @@ pub async fn grant_month(core: &Core, user_id: &str, plan: Plan) -> Result<(), A
 )]
 pub async fn top_up(
     State(core): State<Core>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(user_id): Path<String>,
     SmallBody(CreditGift { credits, id }): SmallBody<CreditGift>,
 ) -> Result<Json<UserItem>, ApiError> {
@@ -525,7 +525,7 @@ pub async fn top_up(
 )]
 pub async fn adjust(
     State(core): State<Core>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(user_id): Path<String>,
     SmallBody(adjustment): SmallBody<CreditAdjustment>,
 ) -> Result<Json<UserItem>, ApiError> {
@@ -574,7 +574,7 @@ pub async fn adjust(
 )]
 pub async fn set_budgets(
     State(core): State<Core>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(user_id): Path<String>,
     SmallBody(BudgetChange { budgets }): SmallBody<BudgetChange>,
 ) -> Result<Json<UserItem>, ApiError> {

@@ -154,14 +154,7 @@ pub(super) async fn make_own_key(
             project_id: fields.filled("project_id").map(str::to_owned),
             service_account_id: None,
         };
-        make_key(
-            &KeyParts::from_ref(&app),
-            &user.web_caller(),
-            place,
-            name,
-            &limits,
-        )
-        .await
+        make_key(&KeyParts::from_ref(&app), &user.web, place, name, &limits).await
     };
     match made.await {
         Ok((key, expires_at)) => {
@@ -213,7 +206,7 @@ pub(super) async fn revoke_key(
     Path(key_id): Path<String>,
     ConsoleForm { user, .. }: ConsoleForm,
 ) -> Result<Response, ApiError> {
-    revoke(&KeyParts::from_ref(&app), &user.web_caller(), &key_id).await?;
+    revoke(&KeyParts::from_ref(&app), &user.web, &key_id).await?;
     let done = "The key is revoked: weir rejects it from now on.";
     Ok(user.go(KEYS.path, Flash::good(done)))
 }
@@ -225,13 +218,7 @@ pub(super) async fn set_key_content_log(
     ConsoleForm { user, fields }: ConsoleForm,
 ) -> Result<Response, ApiError> {
     let enabled = fields.text("enabled") == "true";
-    set_content_log(
-        &KeyParts::from_ref(&app),
-        &user.web_caller(),
-        &key_id,
-        enabled,
-    )
-    .await?;
+    set_content_log(&KeyParts::from_ref(&app), &user.web, &key_id, enabled).await?;
     let done = match enabled {
         true => "weir stores the prompts and responses of the key’s requests from now on.",
         false => "weir stores no further prompts and responses because of this key.",
@@ -241,7 +228,7 @@ pub(super) async fn set_key_content_log(
 
 /// The scope of a new key in the account of the session.
 fn default_scope(user: &ConsoleUser) -> KeyScope {
-    KeyScope::of_new_key(ids::is_organisation(&user.web_caller().account.0))
+    KeyScope::of_new_key(ids::is_organisation(&user.web.account.0))
 }
 
 fn read_limits(app: &App, fields: &FormFields) -> Result<KeyLimits, ApiError> {
@@ -264,8 +251,8 @@ async fn page(
     asked: NewKeyForm,
     refused: FormError,
 ) -> Result<KeysPage, ApiError> {
-    let keys = own_keys(&KeyParts::from_ref(app), &user.web_caller()).await?;
-    let projects = list_projects(&app.database, &user.web_caller().account.0).await;
+    let keys = own_keys(&KeyParts::from_ref(app), &user.web).await?;
+    let projects = list_projects(&app.database, &user.web.account.0).await;
     let projects = projects.map_err(|error| ApiError::of_database(&error, "about projects"))?;
     let now = app.ledger.now();
     let name_of = |id: String| {

@@ -19,7 +19,6 @@ use weir_errors::ApiError;
 use weir_identity::members::unknown;
 use weir_identity::roles::{Permission, Role};
 use weir_ledger::BudgetWindow;
-use weir_storage::ids;
 
 use super::form::{ConsoleForm, FormError, FormFields};
 use super::format;
@@ -308,15 +307,7 @@ fn read_role(fields: &FormFields) -> Result<Role, ApiError> {
 
 /// Returns the user as a member of the current organisation.
 fn member(app: &App, user: &ConsoleUser) -> Result<(OrganisationParts, MemberCaller), ApiError> {
-    let id = &user.caller.account.0;
-    if !ids::is_organisation(id) {
-        return Err(unknown());
-    }
-    let member = MemberCaller {
-        organisation_id: id.clone(),
-        user_id: user.caller.user_id.clone(),
-        role: user.caller.role,
-    };
+    let member = MemberCaller::of(&user.caller)?;
     Ok((OrganisationParts::from_ref(app), member))
 }
 

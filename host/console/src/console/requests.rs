@@ -102,7 +102,7 @@ pub(super) async fn show_requests(
     let mut page = RequestsListPage {
         frame: user.frame("Requests", REQUESTS),
         requests: Vec::new(),
-        keys: own_keys(&KeyParts::from_ref(&app), &user.web_caller()).await?,
+        keys: own_keys(&KeyParts::from_ref(&app), &user.web).await?,
         next: None,
         table: String::new(),
         archived_before: None,

@@ -18,7 +18,7 @@ use weir_identity::admin::AdminCaller;
 use weir_identity::roles::Permission;
 use weir_identity::sign_in::pending::{self, PendingSignIn};
 use weir_identity::web_session::WebSession;
-use weir_identity::{Caller, Proof, WebCaller};
+use weir_identity::{Caller, WebCaller};
 use weir_ledger::AccountId;
 use weir_request::audit::Actor;
 use weir_storage::sealing::Purpose;
@@ -40,7 +40,8 @@ const FLASH_TTL: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(super) struct ConsoleUser {
     pub(super) caller: Caller,
-    pub(super) is_admin: bool,
+    /// The same user as a web user of the API.
+    pub(super) web: WebCaller,
     session: WebSession,
     flash: Option<Flash>,
     app: App,
@@ -50,8 +51,7 @@ pub(super) struct ConsoleUser {
 #[derive(Clone)]
 pub(super) struct ConsoleAdmin {
     pub(super) user: ConsoleUser,
-    /// The administrator's name in the audit log.
-    pub(super) actor: Actor,
+    caller: AdminCaller,
 }
 
 /// The reason for which a handler gets no user.
@@ -69,7 +69,7 @@ impl ConsoleUser {
             user_id: self.caller.user_id.clone(),
             organisation: self.organisation(),
             plan: self.caller.plan.name().to_owned(),
-            is_admin: self.is_admin,
+            is_admin: self.web.admin,
             form_token: self.session.form_token().to_owned(),
         };
         Frame::new(title, section, viewer, self.flash.clone())
@@ -129,16 +129,6 @@ impl ConsoleUser {
         set_cookie(response, &self.app, cookie, &sealed, FLASH_TTL);
     }
 
-    /// Returns the same user as a web user of the API.
-    pub(super) fn web_caller(&self) -> WebCaller {
-        WebCaller {
-            user_id: self.caller.user_id.clone(),
-            account: self.caller.account.clone(),
-            role: self.caller.role,
-            admin: self.is_admin,
-        }
-    }
-
     /// Returns the session after its user has chosen an organisation, by its id and name, or their personal account.
     pub(super) fn session_for(&self, account: Option<(String, String)>) -> WebSession {
         self.session.for_account(account)
@@ -194,15 +184,16 @@ impl FromRequestParts<App> for ConsoleUser {
         let Some(session) = session else {
             return Err(nobody(parts));
         };
-        let Some(caller) = session.caller(parts, &app.identity).await? else {
+        let caller = session.admit(parts, &app.identity).await?;
+        let user = caller.and_then(|caller| Some((caller.web()?, caller)));
+        let Some((web, caller)) = user else {
             return Err(nobody(parts));
         };
-        caller.admit(parts)?;
         let flash = cookie(&parts.headers, &name(app, FLASH));
         let flash = flash.and_then(|sealed| open_left(sealed, FLASH, session.form_token(), app));
         Ok(Self {
-            is_admin: caller.proof == Proof::Web { admin: true },
             caller,
+            web,
             session,
             flash,
             app: app.clone(),
@@ -222,23 +213,20 @@ impl FromRequestParts<App> for ConsoleAdmin {
 impl ConsoleUser {
     /// Returns the same user as an administrator.
     pub(super) fn administrator(self) -> Result<ConsoleAdmin, ApiError> {
-        if !self.is_admin {
-            return Err(ApiError::new(
-                ErrorCode::Forbidden,
-                "Only administrators may do this.",
-            ));
-        }
-        let actor = Actor::user(&self.caller.user_id);
-        Ok(ConsoleAdmin { user: self, actor })
+        let caller = self.web.administrator()?;
+        Ok(ConsoleAdmin { user: self, caller })
     }
 }
 
 impl ConsoleAdmin {
     /// Returns the same administrator as a caller of the API.
     pub(super) fn caller(&self) -> AdminCaller {
-        AdminCaller {
-            actor: self.actor.clone(),
-        }
+        self.caller.clone()
+    }
+
+    /// Returns the administrator's name in the audit log.
+    pub(super) fn actor(&self) -> &Actor {
+        &self.caller.actor
     }
 
     /// Redirects the browser to a page that shows the success or the error.

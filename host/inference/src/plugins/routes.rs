@@ -70,7 +70,7 @@ const MOST_SECONDS_TO_PROMOTE: u64 = 366 * 24 * 3_600;
 pub struct Operator(Actor);
 
 impl From<AdminCaller> for Operator {
-    fn from(AdminCaller { actor }: AdminCaller) -> Self {
+    fn from(AdminCaller { actor, .. }: AdminCaller) -> Self {
         Self(actor)
     }
 }
@@ -85,7 +85,7 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let is_local = parts.extensions.get::<LocalPeer>().is_some();
         if is_local || !weir_identity::may_be_service(&parts.headers) {
-            let AdminCaller { actor } = AdminCaller::from_request_parts(parts, state).await?;
+            let AdminCaller { actor, .. } = AdminCaller::from_request_parts(parts, state).await?;
             return Ok(Self(actor));
         }
         let identity = Arc::<IdentityParts>::from_ref(state);

@@ -178,7 +178,7 @@ pub async fn get_recording(
 )]
 pub async fn begin_recording(
     State(parts): State<RecordingParts>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(slot): Path<String>,
     body: JsonBody,
 ) -> Result<Json<RecordingItem>, ApiError> {
@@ -262,7 +262,7 @@ pub async fn begin(
 )]
 pub async fn stop_recording(
     State(parts): State<RecordingParts>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(slot): Path<String>,
 ) -> Result<Json<RecordingItem>, ApiError> {
     let ended = store(&parts).end(&slot, parts.clock.now()).await;
@@ -283,7 +283,7 @@ pub async fn stop_recording(
 )]
 pub async fn forget_recording(
     State(parts): State<RecordingParts>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(slot): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     if !store(&parts).forget(&slot).await.map_err(failed)? {
@@ -307,7 +307,7 @@ pub async fn forget_recording(
 )]
 pub async fn list_exchanges(
     State(parts): State<RecordingParts>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(slot): Path<String>,
     mut query: ListQuery,
 ) -> Result<Json<ExchangeList>, ApiError> {

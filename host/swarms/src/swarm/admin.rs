@@ -140,7 +140,7 @@ pub async fn list(core: &Core, mut query: ListQuery) -> Result<SwarmOutlineList,
 )]
 pub async fn cancel_swarm(
     State(core): State<Core>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path(id): Path<String>,
 ) -> Result<Json<SwarmOutline>, ApiError> {
     let database = &core.database;

@@ -78,7 +78,7 @@ pub async fn list_tools(
 pub async fn approve_tool(
     State(core): State<Core>,
     State(remotes): State<RemoteTools>,
-    AdminCaller { actor }: AdminCaller,
+    AdminCaller { actor, .. }: AdminCaller,
     Path((server, tool)): Path<(String, String)>,
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {

@@ -152,7 +152,7 @@ pub(super) async fn apply_layer(
             summary: read_summary(fields.filled("summary").map(str::to_owned))?,
             confirm_free: fields.is_checked("confirm_free"),
         };
-        let stored = app.layers.change(&admin.actor, request).await?;
+        let stored = app.layers.change(admin.actor(), request).await?;
         Ok(stored.version)
     };
     done(&admin, applied.await)
@@ -167,7 +167,7 @@ pub(super) async fn restore_layer(
     let version = fields.text("version").parse().unwrap_or(-1);
     let restored = app
         .layers
-        .restore(&admin.actor, base_version(&fields), version, false);
+        .restore(admin.actor(), base_version(&fields), version, false);
     match restored.await {
         Err(LayerError::Free(_)) => {
             let contents = app.layers.find(version).await?.contents().clone();

@@ -161,7 +161,7 @@ pub(super) async fn record(
             seconds: (number("minutes")? * 60.0) as u64,
             most_bytes: (number("MiB")? * f64::from(1 << 20)) as i64,
         };
-        begin(&parts, &admin.actor, name, &start).await
+        begin(&parts, admin.actor(), name, &start).await
     };
     let begun = begun.await;
     let done = match &begun {

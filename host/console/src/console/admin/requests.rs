@@ -128,7 +128,7 @@ pub(super) async fn show_request(
         component,
         frame: admin.user.frame("Request", ALL_REQUESTS),
         at: DisplayTime::read(&request.at, app.clock.now()),
-        panel: ContentPanel::of(&app, &admin.actor, stored, is_wanted, &path),
+        panel: ContentPanel::of(&app, admin.actor(), stored, is_wanted, &path),
         request,
     })
 }

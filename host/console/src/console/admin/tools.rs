@@ -45,7 +45,7 @@ pub(super) async fn approve_tool(
     let State(core) = core(&app);
     let remotes = RemoteTools::from_ref(&app);
     let digest = fields.text("digest");
-    let approved = remote::approve(&core, &remotes, &admin.actor, (&server, &tool), digest);
+    let approved = remote::approve(&core, &remotes, admin.actor(), (&server, &tool), digest);
     let done = format!("{server}.{tool} is enabled with the new definition.");
     admin.done(REMOTE_TOOLS.path, approved.await, done)
 }

@@ -274,7 +274,7 @@ pub(super) async fn revoke_key(
     Path((user_id, key_id)): Path<(String, String)>,
     AdminForm { admin, .. }: AdminForm,
 ) -> Result<Response, ApiError> {
-    let revoked = weir_identity::revoke(&app, &user_id, &key_id, &admin.actor);
+    let revoked = weir_identity::revoke(&app, &user_id, &key_id, admin.actor());
     let done = "The key is revoked: every node rejects it.";
     admin.done(&path_of(&user_id), revoked.await, done)
 }

@@ -63,7 +63,7 @@ where
 /// `POST /chat` and `POST /v1/chat/completions`: responds to a chat request in the format of OpenAI's Chat Completions,
 /// as JSON or as a stream.
 #[utoipa::path(
-    post, path = "/v1/chat/completions", tag = "models", security(("user" = [])),
+    post, path = "/v1/chat/completions", tag = "models",
     params(Idempotency, CacheControl),
     request_body = ChatCompletionRequest,
     responses(
@@ -83,7 +83,7 @@ pub async fn create_chat_completion(
 
 /// `POST /code`: like `/chat`, for models that can call tools.
 #[utoipa::path(
-    post, path = "/code", tag = "models", security(("user" = [])),
+    post, path = "/code", tag = "models",
     params(Idempotency, CacheControl),
     request_body = ChatCompletionRequest,
     responses(

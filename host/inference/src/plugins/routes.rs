@@ -163,7 +163,7 @@ pub struct PolicyBody {
 
 /// `GET /admin/plugins`: lists all slots with their active and installed components and counters.
 #[utoipa::path(
-    get, path = "/admin/plugins", tag = "plugins", security(("operator" = [])),
+    get, path = "/admin/plugins", tag = "plugins",
     responses((status = 200, body = SlotList)),
 )]
 pub async fn list_plugins(
@@ -176,7 +176,7 @@ pub async fn list_plugins(
 
 /// `GET /admin/plugins/{slot}`: returns one slot.
 #[utoipa::path(
-    get, path = "/admin/plugins/{slot}", tag = "plugins", security(("operator" = [])),
+    get, path = "/admin/plugins/{slot}", tag = "plugins",
     params(("slot" = String, Path, description = "The slot's name.")),
     responses(
         (status = 200, body = SlotItem),
@@ -193,7 +193,7 @@ pub async fn get_slot(
 
 /// `PUT /admin/plugins/{slot}`: checks and installs a component; with `?activate=true`, also activates it.
 #[utoipa::path(
-    put, path = "/admin/plugins/{slot}", tag = "plugins", security(("operator" = [])),
+    put, path = "/admin/plugins/{slot}", tag = "plugins",
     params(
         ("slot" = String, Path, description = "The slot's name."),
         ("activate" = Option<bool>, Query, description = "Whether to activate the component, too.", nullable = false),
@@ -280,7 +280,7 @@ pub async fn install_plugin(
 
 /// `POST /admin/plugins/{slot}/activate`: activates an installed component, for all or for a share of accounts.
 #[utoipa::path(
-    post, path = "/admin/plugins/{slot}/activate", tag = "plugins", security(("operator" = [])),
+    post, path = "/admin/plugins/{slot}/activate", tag = "plugins",
     params(("slot" = String, Path, description = "The slot's name.")),
     request_body = Activation,
     responses(
@@ -363,7 +363,7 @@ fn read_terms(activation: &Activation) -> Result<Option<CanaryTerms>, ApiError> 
 
 /// `POST /admin/plugins/{slot}/rollback`: ends a slot's canary, or activates the previous component.
 #[utoipa::path(
-    post, path = "/admin/plugins/{slot}/rollback", tag = "plugins", security(("operator" = [])),
+    post, path = "/admin/plugins/{slot}/rollback", tag = "plugins",
     params(("slot" = String, Path, description = "The slot's name.")),
     request_body = Option<Rollback>,
     responses(
@@ -414,7 +414,7 @@ pub async fn take_back(
 
 /// `PUT /admin/plugins/{slot}/policy`: sets a slot's minimum version, and its action in quarantine.
 #[utoipa::path(
-    put, path = "/admin/plugins/{slot}/policy", tag = "plugins", security(("operator" = [])),
+    put, path = "/admin/plugins/{slot}/policy", tag = "plugins",
     operation_id = "set_slot_policy",
     params(("slot" = String, Path, description = "The slot's name.")),
     request_body = PolicyBody,
@@ -468,7 +468,7 @@ pub async fn set_slot_policy(
 
 /// `DELETE /admin/plugins/{slot}/{digest}`: removes an inactive component.
 #[utoipa::path(
-    delete, path = "/admin/plugins/{slot}/{digest}", tag = "plugins", security(("operator" = [])),
+    delete, path = "/admin/plugins/{slot}/{digest}", tag = "plugins",
     params(
         ("slot" = String, Path, description = "The slot's name."),
         ("digest" = String, Path, description = "The component's SHA-256, with or without `sha256:`.", pattern = "^(sha256:)?[0-9a-f]{64}$"),
@@ -495,7 +495,7 @@ pub async fn remove_plugin(
 
 /// `GET /admin/plugins/events`: lists the events of all slots.
 #[utoipa::path(
-    get, path = "/admin/plugins/events", tag = "plugins", security(("operator" = [])), operation_id = "list_plugin_events",
+    get, path = "/admin/plugins/events", tag = "plugins", operation_id = "list_plugin_events",
     params(
         ("limit" = Option<u32>, Query, description = "Maximum number of events.", minimum = 1, maximum = 1000, nullable = false),
     ),
@@ -511,7 +511,7 @@ pub async fn list_events(
 
 /// `GET /admin/plugins/{slot}/events`: lists the events of a slot, even of a removed one.
 #[utoipa::path(
-    get, path = "/admin/plugins/{slot}/events", tag = "plugins", security(("operator" = [])),
+    get, path = "/admin/plugins/{slot}/events", tag = "plugins",
     params(
         ("slot" = String, Path, description = "The slot's name."),
         ("limit" = Option<u32>, Query, description = "Maximum number of events.", minimum = 1, maximum = 1000, nullable = false),

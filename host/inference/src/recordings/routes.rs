@@ -130,7 +130,7 @@ pub struct ExchangeList {
 
 /// `GET /admin/recordings`: lists the slots with current or past recordings.
 #[utoipa::path(
-    get, path = "/admin/recordings", tag = "plugins", security(("admin" = [])),
+    get, path = "/admin/recordings", tag = "plugins",
     responses((status = 200, body = RecordingList)),
 )]
 pub async fn list_recordings(
@@ -146,7 +146,7 @@ pub async fn list_recordings(
 
 /// `GET /admin/recordings/{slot}`: returns the recording of a slot.
 #[utoipa::path(
-    get, path = "/admin/recordings/{slot}", tag = "plugins", security(("admin" = [])),
+    get, path = "/admin/recordings/{slot}", tag = "plugins",
     params(("slot" = String, Path, description = "The slot's name.")),
     responses(
         (status = 200, body = RecordingItem),
@@ -167,7 +167,7 @@ pub async fn get_recording(
 /// The response comes when all live nodes record, or after 5 s, with the number of the others: nodes that crashed, have
 /// an earlier version, or cannot reach the database.
 #[utoipa::path(
-    put, path = "/admin/recordings/{slot}", tag = "plugins", security(("admin" = [])),
+    put, path = "/admin/recordings/{slot}", tag = "plugins",
     params(("slot" = String, Path, description = "The slot's name.")),
     request_body = RecordingStart,
     responses(
@@ -253,7 +253,7 @@ pub async fn begin(
 
 /// `POST /admin/recordings/{slot}/stop`: ends the recording.
 #[utoipa::path(
-    post, path = "/admin/recordings/{slot}/stop", tag = "plugins", security(("admin" = [])),
+    post, path = "/admin/recordings/{slot}/stop", tag = "plugins",
     params(("slot" = String, Path, description = "The slot's name.")),
     responses(
         (status = 200, body = RecordingItem),
@@ -274,7 +274,7 @@ pub async fn stop_recording(
 
 /// `DELETE /admin/recordings/{slot}`: deletes the recording with its exchanges.
 #[utoipa::path(
-    delete, path = "/admin/recordings/{slot}", tag = "plugins", security(("admin" = [])),
+    delete, path = "/admin/recordings/{slot}", tag = "plugins",
     params(("slot" = String, Path, description = "The slot's name.")),
     responses(
         (status = 204, description = "The recording is deleted."),
@@ -295,7 +295,7 @@ pub async fn forget_recording(
 
 /// `GET /admin/recordings/{slot}/exchanges`: returns the exchanges, by page.
 #[utoipa::path(
-    get, path = "/admin/recordings/{slot}/exchanges", tag = "plugins", security(("admin" = [])),
+    get, path = "/admin/recordings/{slot}/exchanges", tag = "plugins",
     params(
         ("slot" = String, Path, description = "The slot's name."),
         ("after" = Option<String>, Query, description = "The `next` of the previous page.", nullable = false),

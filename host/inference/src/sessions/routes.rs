@@ -43,7 +43,7 @@ pub struct History {
 
 /// `GET /session/{id}/history`: returns the messages of the caller's session.
 #[utoipa::path(
-    get, path = "/session/{id}/history", tag = "sessions", security(("user" = [])),
+    get, path = "/session/{id}/history", tag = "sessions",
     params(("id" = String, Path, description = "The session's id.", min_length = 1, max_length = 256, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")),
     responses(
         (status = 200, body = History),
@@ -74,7 +74,7 @@ pub async fn show_history(
 
 /// `DELETE /session/{id}`: deletes the caller's session.
 #[utoipa::path(
-    delete, path = "/session/{id}", tag = "sessions", security(("user" = [])),
+    delete, path = "/session/{id}", tag = "sessions",
     params(("id" = String, Path, description = "The session's id.", min_length = 1, max_length = 256, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")),
     responses(
         (status = 204, description = "The session is deleted."),

@@ -45,7 +45,7 @@ pub struct TranscriptText(pub String);
 
 /// `POST /v1/audio/speech`: speaks a text. The response is the bytes of a recording, as they arrive, or a stream of events.
 #[utoipa::path(
-    post, path = "/v1/audio/speech", tag = "models", security(("user" = [])),
+    post, path = "/v1/audio/speech", tag = "models",
     params(Idempotency),
     request_body = SpeechRequest,
     responses(
@@ -69,7 +69,7 @@ pub async fn create_speech(
 
 /// `POST /v1/audio/transcriptions`: writes down the words of a recording.
 #[utoipa::path(
-    post, path = "/v1/audio/transcriptions", tag = "models", security(("user" = [])),
+    post, path = "/v1/audio/transcriptions", tag = "models",
     params(Idempotency),
     request_body(content = TranscriptionForm, content_type = "multipart/form-data"),
     responses(
@@ -93,7 +93,7 @@ pub async fn create_transcription(
 
 /// `POST /v1/audio/translations`: writes down the words of a recording in English.
 #[utoipa::path(
-    post, path = "/v1/audio/translations", tag = "models", security(("user" = [])),
+    post, path = "/v1/audio/translations", tag = "models",
     params(Idempotency),
     request_body(content = TranslationForm, content_type = "multipart/form-data"),
     responses(

@@ -18,7 +18,7 @@ use crate::routes::{self, CapacityCheck};
 
 /// `POST /v1/completions`: completes a prompt in the format of OpenAI's Completions, as JSON or as a stream.
 #[utoipa::path(
-    post, path = "/v1/completions", tag = "models", security(("user" = [])),
+    post, path = "/v1/completions", tag = "models",
     params(Idempotency, CacheControl),
     request_body = CompletionRequest,
     responses(

@@ -49,7 +49,7 @@ pub struct ModelPageQuery {
 /// `POST /v1beta/models/{id}`: responds in the format of Google's Gemini API. The last part of the path is the model's
 /// id and a method: `generateContent`, `streamGenerateContent`, or `countTokens`, which is an estimate, and free.
 #[utoipa::path(
-    post, path = "/v1beta/models/{*id}", tag = "models", security(("user" = [])),
+    post, path = "/v1beta/models/{*id}", tag = "models",
     params(
         Idempotency,
         CacheControl,
@@ -123,7 +123,7 @@ fn text(parameter: Result<Path<String>, PathRejection>) -> String {
 
 /// `GET /v1beta/models`: lists the models by id, in the format of Google's Gemini API.
 #[utoipa::path(
-    get, path = "/v1beta/models", tag = "models", security(("user" = [])), operation_id = "list_gemini_models",
+    get, path = "/v1beta/models", tag = "models", operation_id = "list_gemini_models",
     params(
         ("pageSize" = Option<u32>, Query, description = "Maximum number of models.", minimum = 1, maximum = 1000, nullable = false),
         ("pageToken" = Option<String>, Query, description = "`nextPageToken` of the page before.", nullable = false),
@@ -162,7 +162,7 @@ pub async fn list_models(
 
 /// `GET /v1beta/models/{id}`: returns one model, in the format of Google's Gemini API.
 #[utoipa::path(
-    get, path = "/v1beta/models/{*id}", tag = "models", security(("user" = [])), operation_id = "get_gemini_model",
+    get, path = "/v1beta/models/{*id}", tag = "models", operation_id = "get_gemini_model",
     params(("id" = String, Path, description = "Model id; it may contain unescaped slashes.")),
     responses(
         (status = 200, body = GeminiModel),

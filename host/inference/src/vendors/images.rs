@@ -31,7 +31,7 @@ schema_names! {
 
 /// `POST /v1/images/generations`: makes images from a prompt.
 #[utoipa::path(
-    post, path = "/v1/images/generations", tag = "models", security(("user" = [])),
+    post, path = "/v1/images/generations", tag = "models",
     params(Idempotency),
     request_body = ImageRequest,
     responses(
@@ -55,7 +55,7 @@ pub async fn create_image(
 
 /// `POST /v1/images/edits`: makes images from other images, sent in a form or, in JSON, by URL.
 #[utoipa::path(
-    post, path = "/v1/images/edits", tag = "models", security(("user" = [])),
+    post, path = "/v1/images/edits", tag = "models",
     params(Idempotency),
     request_body(content((ImageEditRequest = "application/json"), (ImageEditForm = "multipart/form-data"))),
     responses(

@@ -25,7 +25,7 @@ use crate::routes::{self, CapacityCheck, take_turn};
 
 /// `POST /v1/messages`: responds in the format of Anthropic's Messages, as JSON or as a stream.
 #[utoipa::path(
-    post, path = "/v1/messages", tag = "models", security(("user" = [])),
+    post, path = "/v1/messages", tag = "models",
     params(Idempotency, CacheControl),
     request_body = MessagesRequest,
     responses(
@@ -48,7 +48,7 @@ pub async fn create_message(
 /// `POST /v1/messages/count_tokens`: estimates the input tokens of a message. The request reaches no provider, and is
 /// free.
 #[utoipa::path(
-    post, path = "/v1/messages/count_tokens", tag = "models", security(("user" = [])),
+    post, path = "/v1/messages/count_tokens", tag = "models",
     request_body = CountTokensRequest,
     responses((status = 200, body = TokenCount)),
 )]

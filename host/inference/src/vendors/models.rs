@@ -37,7 +37,7 @@ pub struct PageQuery {
 /// `GET /v1/models`: lists the models by id; all, unless the query has a page. With `X-Goog-Api-Key`, the list is in
 /// Google's format.
 #[utoipa::path(
-    get, path = "/v1/models", tag = "models", security(("user" = [])), operation_id = "list_vendor_models",
+    get, path = "/v1/models", tag = "models", operation_id = "list_vendor_models",
     params(
         ("limit" = Option<u32>, Query, description = "Maximum number of models; all unless set.", minimum = 1, maximum = 1000, nullable = false),
         ("after_id" = Option<String>, Query, description = "Models after this one.", nullable = false),
@@ -93,7 +93,7 @@ pub async fn list_models(
 
 /// `GET /v1/models/{id}`: returns one model. With `X-Goog-Api-Key`, it is in Google's format.
 #[utoipa::path(
-    get, path = "/v1/models/{*id}", tag = "models", security(("user" = [])), operation_id = "get_vendor_model",
+    get, path = "/v1/models/{*id}", tag = "models", operation_id = "get_vendor_model",
     params(("id" = String, Path, description = "Model id; it may contain unescaped slashes.")),
     responses(
         (status = 200, body = VendorModel),

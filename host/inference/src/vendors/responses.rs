@@ -18,7 +18,7 @@ use crate::routes::{self, CapacityCheck};
 
 /// `POST /v1/responses`: responds in the format of OpenAI's Responses, as JSON or as a stream.
 #[utoipa::path(
-    post, path = "/v1/responses", tag = "models", security(("user" = [])),
+    post, path = "/v1/responses", tag = "models",
     params(Idempotency, CacheControl),
     request_body = ResponsesRequest,
     responses(

@@ -54,7 +54,7 @@ where
 
 /// `POST /v1/embeddings`: makes a vector of each text, in the format of OpenAI's Embeddings.
 #[utoipa::path(
-    post, path = "/v1/embeddings", tag = "models", security(("user" = [])),
+    post, path = "/v1/embeddings", tag = "models",
     params(Idempotency, CacheControl),
     request_body = EmbeddingRequest,
     responses((status = 200, body = EmbeddingList)),
@@ -72,7 +72,7 @@ pub async fn create_embeddings(
 
 /// `POST /v1/rerank`: orders documents by their relevance to a query, in the format of Cohere's Rerank.
 #[utoipa::path(
-    post, path = "/v1/rerank", tag = "models", security(("user" = [])),
+    post, path = "/v1/rerank", tag = "models",
     params(Idempotency, CacheControl),
     request_body = RerankRequest,
     responses((status = 200, body = RankingAnswer)),
@@ -90,7 +90,7 @@ pub async fn create_ranking(
 
 /// `POST /v1/moderations`: finds harmful content in texts, in the format of OpenAI's Moderations.
 #[utoipa::path(
-    post, path = "/v1/moderations", tag = "models", security(("user" = [])),
+    post, path = "/v1/moderations", tag = "models",
     params(Idempotency),
     request_body = ModerationRequest,
     responses((status = 200, body = ModerationAnswer)),

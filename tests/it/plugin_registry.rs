@@ -154,7 +154,10 @@ async fn what_is_pushed_is_what_other_tools_read() {
     );
     let annotations = &manifest["annotations"];
     assert_eq!(annotations["org.opencontainers.image.title"], "openai-chat");
-    assert_eq!(annotations["org.opencontainers.image.version"], "0.1.0");
+    assert_eq!(
+        annotations["org.opencontainers.image.version"],
+        env!("CARGO_PKG_VERSION")
+    );
     assert_eq!(annotations["dev.weir.signature"], Value::Null);
 
     let config = manifest["config"]["digest"].as_str().expect("a digest");

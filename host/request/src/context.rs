@@ -97,7 +97,7 @@ struct ContextState {
     trace: Option<TraceContext>,
     /// Whether the request has a span; saves the lock otherwise.
     is_recorded: bool,
-    /// What the client asks for in headers: weir's own, and `Cache-Control`.
+    /// The client's wishes in headers: weir's own, and `Cache-Control`.
     asked: Vec<(HeaderName, String)>,
     words: ErrorFormat,
     method: Method,

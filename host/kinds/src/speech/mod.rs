@@ -113,7 +113,8 @@ impl Kind for Request {
         let task = &self.task;
         let texts = [Some(&task.input), task.instructions.as_ref()];
         let texts = texts.into_iter().flatten().map(|text| text.len() as u64);
-        let spoken = characters(task) * TOKENS_PER_CHARACTER * slowness(task);
+        let slowness = 1.0 / speed(task);
+        let spoken = characters(task) * slowness * TOKENS_PER_CHARACTER;
         RequestSize {
             messages: 1,
             spoken_tokens: spoken.ceil() as u64,
@@ -133,7 +134,7 @@ impl Kind for Request {
             _ => (size.estimated_tokens(), "tokens", longest_field(task)),
         };
         model.check_window(count, unit, field)?;
-        let spoken = characters(task) * MOST_TOKENS_PER_CHARACTER * slowness(task);
+        let spoken = characters(task) * MOST_TOKENS_PER_CHARACTER / speed(task);
         Ok(KindBounds {
             size,
             output_limit: model.audio_output_limit(spoken.ceil() as u64),
@@ -153,8 +154,8 @@ fn characters(task: &SpeechRequest) -> f64 {
     task.input.chars().count() as f64
 }
 
-fn slowness(task: &SpeechRequest) -> f64 {
-    1.0 / task.speed.unwrap_or(1.0)
+fn speed(task: &SpeechRequest) -> f64 {
+    task.speed.unwrap_or(1.0)
 }
 
 /// Returns the field with most of the text.

@@ -376,7 +376,7 @@ fn the_changes_compile_and_pass_the_guards() {
         }
         panic!("each change compiles, but not all together");
     }
-    let test = ["test", "--workspace", "--test", "it", "--"];
+    let test = ["test", "--package", "tests", "--test", "it", "--"];
     let passes = cargo(&workspace, &[&test[..], &GUARDS].concat());
     assert!(passes, "a guard fails on the changed copy");
 }

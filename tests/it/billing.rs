@@ -42,7 +42,7 @@ async fn charges(gateway: &Gateway) -> Vec<Charge> {
         "SELECT plan_delta + top_up_delta, source, source_id, provider, tokens_input, tokens_output, \
          estimated_at FROM entries WHERE hold_id IS NOT NULL AND kind <> 'release' ORDER BY number",
     )
-    .fetch_all(gateway.app().database.reader())
+    .fetch_all(gateway.folded_database().await.reader())
     .await
     .expect("the entries can be read");
     rows.into_iter()
@@ -83,6 +83,42 @@ pub(crate) async fn is_settled(gateway: &Gateway) {
             .await
             .expect("an answer");
     assert_eq!(open, 0, "holds are open");
+}
+
+/// An entry has what a receipt needs: the counts as they were reported and seen, and the prices.
+#[tokio::test]
+async fn the_facts_behind_a_charge_are_in_its_entry() {
+    let postgres = Postgres::shared().create_database().await;
+    for builder in [Gateway::builder(), Gateway::builder().postgres(&postgres)] {
+        let upstream = Upstream::start().await;
+        let gateway = builder.upstream("scripted", &upstream).start().await;
+        // More than weir believes of this prompt: the charge is for less.
+        upstream.will(Reply::chat_with_usage("fine", 100_000, 7));
+        let answer = gateway.chat("scripted", &prompt()).await;
+        let charged = answer.json()["usage"]["prompt_tokens"].clone();
+        assert!(charged.as_u64() < Some(100_000), "{charged}");
+        is_settled(&gateway).await;
+        let facts: Vec<(String, i64)> =
+            sqlx::query_as("SELECT receipt, tokens_input FROM entries WHERE kind = 'settlement'")
+                .fetch_all(gateway.folded_database().await.reader())
+                .await
+                .expect("the entries can be read");
+        let [(facts, tokens_input)] = &facts[..] else {
+            panic!("one charge: {facts:?}");
+        };
+        assert_eq!(charged, *tokens_input);
+        assert!(facts.len() <= 200, "{facts}");
+        let facts: Value = serde_json::from_str(facts).expect("JSON");
+        let mut expected = json!({
+            "reported": { "input": 100_000, "output": 7 },
+            "prices": { "input": 1_000_000_000, "output": 2_000_000_000 },
+            "factors": [14_000],
+            "catalog": 0,
+        });
+        expected["seen"] = json!([facts["seen"][0], "fine".len()]);
+        assert_eq!(facts, expected);
+        assert!(facts["seen"][0].as_u64() >= Some(prompt().len() as u64));
+    }
 }
 
 /// Sets the user's balance to exactly this amount.

@@ -71,6 +71,22 @@ async fn deltas(gateway: &Gateway, model: &str, fields: &Value) -> Vec<Value> {
     deltas.collect()
 }
 
+/// A new instance links each import, in each request.
+#[test]
+fn bundled_plugins_import_nothing_of_wasi() {
+    for plugin in weir_bundled::BUNDLE.plugins() {
+        let decoded = wit_component::decode(&plugin.bytes).expect("a component");
+        let wit_component::DecodedWasm::Component(resolve, world) = decoded else {
+            panic!("{} is a package", plugin.name);
+        };
+        for import in resolve.worlds[world].imports.keys() {
+            let import = resolve.name_world_key(import);
+            let is_own = import.starts_with("weir:plugin/");
+            assert!(is_own, "{} imports {import}", plugin.name);
+        }
+    }
+}
+
 fn asking(model: &str, fields: &Value) -> Value {
     let mut body = chat(model, "hello");
     for (name, value) in fields.as_object().expect("an object") {
@@ -150,7 +166,7 @@ async fn charges(gateway: &Gateway) -> Vec<(i64, i64)> {
          AND kind <> 'release' ORDER BY number",
     );
     let rows: Vec<(i64, i64)> = rows
-        .fetch_all(gateway.app().database.reader())
+        .fetch_all(gateway.folded_database().await.reader())
         .await
         .expect("the entries can be read");
     rows.into_iter()

@@ -59,7 +59,7 @@ async fn charges(gateway: &Gateway) -> (i64, i64) {
         "SELECT CAST(COUNT(*) AS BIGINT), CAST(COALESCE(-SUM(plan_delta + top_up_delta), 0) AS BIGINT) \
          FROM entries WHERE kind = 'settlement'",
     )
-    .fetch_one(gateway.app().database.reader())
+    .fetch_one(gateway.folded_database().await.reader())
     .await
     .expect("an answer");
     (row.get(0), row.get(1))

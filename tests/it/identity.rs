@@ -963,9 +963,9 @@ async fn security_events_are_kept_without_secrets_or_addresses() {
     );
 }
 
-/// No request that begins after an acknowledged revocation succeeds, on any node.
+/// No request that begins after an acknowledged revocation succeeds on its node; other nodes follow within a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_revocation_holds_on_every_node_at_once() {
+async fn a_revocation_holds_on_its_node_at_once_and_soon_on_all() {
     let (postgres, redis) = (Postgres::shared(), Redis::start());
     let database = postgres.create_database().await;
     let node = || Gateway::builder().postgres(&database).redis(&redis.url());
@@ -974,7 +974,7 @@ async fn a_revocation_holds_on_every_node_at_once() {
     let alice = first.web("alice");
     for round in 1..=5 {
         let key = new_key(&alice, "raced").await;
-        let revoked = std::sync::atomic::AtomicBool::new(false);
+        let revoked = std::sync::OnceLock::new();
         // Each from an address of its own, since refusals shut an address out.
         let clients: Vec<_> = (0..50)
             .map(|n| {
@@ -982,17 +982,19 @@ async fn a_revocation_holds_on_every_node_at_once() {
                 with_key(node, &key).from_address([127, 0, round, n + 1].into())
             })
             .collect();
-        let use_it = async |client: &Client| {
+        let use_it = async |(n, client): (usize, &Client)| {
+            let grace = Duration::from_secs(if n % 2 == 0 { 0 } else { 1 });
             let mut served = 0;
             loop {
-                let after = revoked.load(std::sync::atomic::Ordering::SeqCst);
+                let after = revoked.get().map(std::time::Instant::elapsed);
                 let status = client.get("/models").await.status.as_u16();
                 match (after, status) {
-                    (true, 200) => panic!("round {round}: served after the revocation"),
-                    (true, 401) => return served,
-                    (true, _) => {}
-                    (false, 200) => served += 1,
-                    (false, _) => {}
+                    (Some(after), 200) => {
+                        assert!(after < grace, "round {round}: served {after:?} after it");
+                    }
+                    (Some(_), 401) => return served,
+                    (None, 200) => served += 1,
+                    (_, _) => {}
                 }
             }
         };
@@ -1007,9 +1009,9 @@ async fn a_revocation_holds_on_every_node_at_once() {
                     status => assert_eq!(status, 503),
                 }
             }
-            revoked.store(true, std::sync::atomic::Ordering::SeqCst);
+            let _ = revoked.set(std::time::Instant::now());
         };
-        let (served, ()) = tokio::join!(join_all(clients.iter().map(use_it)), revoke);
+        let (served, ()) = tokio::join!(join_all(clients.iter().enumerate().map(use_it)), revoke);
         assert!(served.iter().sum::<u32>() > 0, "the key worked before");
     }
 }
@@ -1062,29 +1064,6 @@ async fn without_the_cache_nobody_is_let_in_and_nothing_is_asked_upstream() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(upstream.count(), 0);
-}
-
-#[tokio::test]
-async fn a_known_key_costs_one_round_trip_to_redis() {
-    const REQUESTS: u64 = 200;
-    let redis = Redis::start();
-    let gateway = Gateway::builder().redis(&redis.url()).start().await;
-    let client = gateway.client();
-    assert_eq!(client.get("/models").await.status, 200);
-    let reads = || -> u64 {
-        let count = "string.match(redis.call('INFO', 'stats'), 'total_reads_processed:(%d+)')";
-        let answer = redis.command(&format!("EVAL \"return tonumber({count})\" 0"));
-        let count = answer.rsplit(':').next().expect("a number");
-        count.trim().parse().expect("a number")
-    };
-    let (before, started) = (reads(), std::time::Instant::now());
-    for _ in 0..REQUESTS {
-        assert_eq!(client.get("/models").await.status, 200);
-    }
-    // The query itself counts as a read, and so do a few each second from the nodes' own polls.
-    let read = reads() - before;
-    let probes = 4 * (started.elapsed().as_secs() + 1);
-    assert!((REQUESTS..=REQUESTS + probes).contains(&read), "{read}");
 }
 
 /// For development only: no limits apply while the cache is down, but callers are still authenticated.

@@ -11,6 +11,7 @@ use tests::patiently;
 use tests::stores::{Durability, Postgres, Stores, each_database, patient_database};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use weir_ledger::receipt::{ReceiptFacts, TierFigures};
 use weir_ledger::usage::to_date;
 use weir_ledger::verify::verify;
 use weir_ledger::{
@@ -73,6 +74,15 @@ pub(crate) fn usage() -> RequestUsage {
             tokens_output: 20,
             ..UsageCounts::default()
         },
+        receipt: Some(Box::new(ReceiptFacts {
+            reported: None,
+            seen: [40, 80],
+            prices: TierFigures::default(),
+            per: None,
+            factors: vec![14_000],
+            percent: None,
+            catalog: 3,
+        })),
         ..RequestUsage::default()
     }
 }
@@ -103,7 +113,7 @@ async fn random_histories_agree_with_the_oracle() {
     each_database(async |stores| {
         let report = oracle::compare(&stores.database, 7, 3_000).await;
         let report = report.unwrap_or_else(|divergence| panic!("{divergence}"));
-        assert!(report.in_memory > 15, "{report:?}");
+        assert!(report.in_memory > 15 && report.logged > 5, "{report:?}");
         assert!(report.refused * 10 > report.operations, "{report:?}");
         assert!(report.refused * 5 < report.operations * 3, "{report:?}");
     })
@@ -121,27 +131,82 @@ async fn a_block_that_a_batch_returns_late_does_not_hide_its_credits() {
     }
 }
 
+/// SQLite reports an error of the commit after the row that a statement returns, as on a full disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_whose_commit_fails_is_not_renewed() {
+    let database = Database::open(&SecretUrl::new("sqlite::memory:")).await;
+    let database = database.expect("a database");
+    let store = LedgerStore::new(database.clone());
+    let renewed = store.renew_lease(&boot("a"), NOW, NOW).await;
+    assert!(renewed.is_ok(), "{renewed:?}");
+    for statement in [
+        "CREATE TABLE parents (id INTEGER PRIMARY KEY)",
+        "CREATE TABLE children (id INTEGER REFERENCES parents DEFERRABLE INITIALLY DEFERRED)",
+        "CREATE TRIGGER fails AFTER UPDATE ON node_leases BEGIN INSERT INTO children VALUES (1); END",
+    ] {
+        database.writer().execute(statement).await.expect(statement);
+    }
+    let renewed = store.renew_lease(&boot("a"), NOW, NOW).await;
+    assert!(renewed.is_err(), "{renewed:?}");
+}
+
 #[test]
 fn the_committer_survives_whatever_happens() {
-    let (mut from_blocks, mut called_back) = (0, 0);
+    let (mut from_blocks, mut called_back, mut logged) = (0, 0, 0);
+    let (mut refused, mut swept) = (0, 0);
+    let (mut noted, mut ended_at_notes) = (0, 0);
     for seed in 0..200 {
-        let happened = simulate(seed, Plant::Nothing);
+        let happened = simulate(SqlDialect::Postgres, seed, Plant::Nothing);
         let happened = happened.unwrap_or_else(|violation| panic!("{violation}"));
         from_blocks += happened.from_blocks;
         called_back += happened.called_back;
+        logged += happened.logged;
+        refused += happened.refused_records;
+        swept += happened.swept_records;
+        noted += happened.noted;
+        ended_at_notes += happened.ended_at_notes;
     }
     assert!(
-        from_blocks > 200 && called_back > 200,
-        "{from_blocks} holds from blocks, {called_back} accounts called back"
+        noted > 50 && ended_at_notes > 20,
+        "{noted} checkpoints in rows of their own, {ended_at_notes} holds ended at them"
+    );
+    assert!(
+        from_blocks > 200 && called_back > 200 && logged > 200 && refused > 20 && swept > 20,
+        "{from_blocks} holds from blocks, {called_back} accounts called back; {logged} records in logs, {refused} refused, \
+         {swept} folded by other nodes"
+    );
+}
+
+#[test]
+fn the_log_on_sqlite_survives_crashes_and_commands() {
+    let (mut in_memory, mut logged, mut refused) = (0, 0, 0);
+    let (mut swept, mut commands) = (0, 0);
+    for seed in 0..200 {
+        let happened = simulate(SqlDialect::Sqlite, seed, Plant::Nothing);
+        let happened = happened.unwrap_or_else(|violation| panic!("{violation}"));
+        in_memory += happened.from_blocks;
+        logged += happened.logged;
+        refused += happened.refused_records;
+        swept += happened.swept_records;
+        commands += happened.commands;
+    }
+    assert!(
+        in_memory > 200 && logged > 200 && refused > 20 && swept > 20 && commands > 200,
+        "{in_memory} holds in memory; {logged} records in logs, {refused} refused, {swept} folded by others; {commands} commands"
     );
 }
 
 #[test]
 fn the_simulation_finds_planted_defects() {
-    for plant in [Plant::DoubleSettle, Plant::StaleBlock] {
+    for (dialect, plant) in Plant::ALL {
+        // The charge of such a record is missed only if others have spent all that the account has: in one seed of some hundred.
+        let mut seeds = match (dialect, plant) {
+            (SqlDialect::Postgres, Plant::UnfencedAppend) => 500..600,
+            _ => 0..100,
+        };
         assert!(
-            (0..100).any(|seed| simulate(seed, plant).is_err()),
-            "{plant:?}"
+            seeds.any(|seed| simulate(dialect, seed, plant).is_err()),
+            "{plant:?} on {dialect:?}"
         );
     }
 }
@@ -803,6 +868,86 @@ async fn entries_cannot_be_changed_and_a_changed_balance_is_found() {
             let after = verify(database, NOW).await.expect("an answer");
             assert!(after.len() > before, "{statement}: {after:?}");
         }
+    })
+    .await;
+}
+
+/// Triggers keep nobody from a change who can drop them.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_was_changed_is_found() {
+    each_database(async |Stores { database, .. }| {
+        let ledger = start(database).await;
+        for hold in ["a", "b", "c"] {
+            ledger
+                .open(&alice(), open(hold, 10), soon())
+                .await
+                .expect("enough");
+            let settled = ledger.settle(&alice(), settle(hold, 7), soon()).await;
+            settled.expect("it is open");
+        }
+        ledger.stop().await;
+        is_sound(database).await;
+        let numbers = "SELECT number FROM entries WHERE account_id = 'alice' ORDER BY number";
+        let numbers: Vec<i64> = sqlx::query_scalar(numbers)
+            .fetch_all(database.reader())
+            .await
+            .expect("entries");
+        assert!(numbers.len() > 3, "a grant and three settlements");
+        let forge = match database.dialect() {
+            SqlDialect::Sqlite => "DROP TRIGGER entries_are_not_updated",
+            SqlDialect::Postgres => "DROP TRIGGER entries_are_not_changed ON entries",
+        };
+        database.writer().execute(forge).await.expect(forge);
+        let what = "an entry is not the one whose hash the next one names";
+        for number in &numbers {
+            // No sum shows these changes.
+            for (forged, mended) in [
+                ("at = at + 1", "at = at - 1"),
+                (
+                    "receipt = REPLACE(receipt, '\"catalog\":3', '\"catalog\":4')",
+                    "receipt = REPLACE(receipt, '\"catalog\":4', '\"catalog\":3')",
+                ),
+                (
+                    "model = REPLACE(model, 'demo', 'dear')",
+                    "model = REPLACE(model, 'dear', 'demo')",
+                ),
+            ] {
+                let change = async |what: &str| {
+                    let change = format!("UPDATE entries SET {what} WHERE number = {number}");
+                    let changed = sqlx::query(AssertSqlSafe(change));
+                    let changed = changed.execute(database.writer()).await;
+                    changed.expect("a changed entry");
+                };
+                let is_request = *number != numbers[0];
+                change(forged).await;
+                let found = verify(database, NOW).await.expect("an answer");
+                let is_found = found.iter().any(|found| found.what == what);
+                assert_eq!(
+                    is_found,
+                    is_request || forged.starts_with("at"),
+                    "{number}: {forged}: {found:?}"
+                );
+                change(mended).await;
+            }
+        }
+        is_sound(database).await;
+        // An entry of a node of an earlier release, and the next one.
+        database
+            .writer()
+            .execute("UPDATE entries SET previous_hash = NULL, receipt = NULL WHERE hold_id = 'c'")
+            .await
+            .expect("an entry");
+        let last = "UPDATE accounts SET last_hash = NULL";
+        database.writer().execute(last).await.expect("an account");
+        let ledger = another(database).await;
+        ledger
+            .open(&alice(), open("d", 10), soon())
+            .await
+            .expect("enough");
+        let settled = ledger.settle(&alice(), settle("d", 7), soon()).await;
+        settled.expect("it is open");
+        ledger.stop().await;
+        is_sound(database).await;
     })
     .await;
 }

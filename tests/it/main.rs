@@ -127,6 +127,8 @@ mod sdk;
 mod service;
 mod sessions;
 mod settings_reference;
+mod settlement_log;
+mod shared_cache;
 mod sign_in;
 mod snippets;
 mod splits;

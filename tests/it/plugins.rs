@@ -753,7 +753,7 @@ async fn the_last_sound_component_of_a_slot_goes_on_with_an_event_and_a_metric()
 
 async fn charges_and_open_holds(gateway: &Gateway) -> (i64, i64) {
     let count = async |text: &'static str| -> i64 {
-        let row = sqlx::query_scalar(text).fetch_one(gateway.app().database.reader());
+        let row = sqlx::query_scalar(text).fetch_one(gateway.folded_database().await.reader());
         row.await.expect("the ledger")
     };
     (
@@ -836,7 +836,7 @@ async fn a_charge_names_the_component_and_operators_see_what_each_has_done() {
             "SELECT CAST(-SUM(plan_delta + top_up_delta) AS BIGINT) FROM entries WHERE adapter_digest = $1",
         )
         .bind(digest.to_owned())
-        .fetch_one(gateway.app().database.reader())
+        .fetch_one(gateway.folded_database().await.reader())
         .await
         .expect("the ledger");
         let shown = plugin["credits"].as_f64().expect("a number");
@@ -995,10 +995,19 @@ async fn requests_too_large_for_a_component_do_not_put_it_into_quarantine() {
         .tables("[plugins]\nquarantine_traps = 2")
         .start()
         .await;
-    // As JSON, each character takes six bytes: more than a component may return.
+    // As JSON, each character takes six bytes: more than a component may return. The assistant's last message does not stay
+    // with the host.
     let text = "\u{1}".repeat(1_400_000);
+    let large = json!({
+        "model": "scripted",
+        "messages": [
+            { "role": "user", "content": "hello" },
+            { "role": "assistant", "content": text },
+            { "role": "user", "content": "go on" },
+        ],
+    });
     for _ in 0..4 {
-        let answer = gateway.chat("scripted", &text).await;
+        let answer = gateway.client().post("/chat", &large).await;
         let error = answer.error(413, "PAYLOAD_TOO_LARGE");
         assert_eq!(error["param"], "messages");
     }

@@ -9,7 +9,8 @@ use std::fs;
 use tests::source::{files, root};
 
 /// Fields of settings that no configuration file has, or whose table has a section of its own.
-const NOT_IN_A_TABLE: [&str; 5] = [
+const NOT_IN_A_TABLE: [&str; 6] = [
+    "checkpoint_every",
     "longest_request",
     "publishers",
     "renew_every",

@@ -7,18 +7,19 @@ use std::time::{Duration, Instant};
 
 use sqlx::{Connection, Executor, Row};
 use tests::stores::{
-    Durability, PASSWORD, Postgres, Redis, each_cache, each_combination, each_database,
+    Authority, Durability, PASSWORD, Postgres, Redis, each_cache, each_combination, each_database,
     patient_database,
 };
-use tests::switch::Switch;
-use tests::{Gateway, chat};
+use tests::switch::{Switch, with_hosts};
+use tests::{Gateway, chat, patiently};
 use tracing_subscriber::layer::SubscriberExt;
 use weir_identity::api_key::KeyVerdict;
 use weir_identity::pepper::Peppers;
 use weir_identity::store;
 use weir_storage::cache::{
     Absence, Bucket, CacheError, CachedValue, CallerFindings, CallerLookup, CredentialRecord,
-    FillResult, Lockout, LockoutPolicy, MAX_VALUE_BYTES, Rate, RecordKey, RecordLookup, Tombstone,
+    FillResult, Lockout, LockoutPolicy, MAX_VALUE_BYTES, Rate, RateDecision, RecordKey,
+    RecordLookup, Tombstone,
 };
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::database::Timeouts;
@@ -66,6 +67,12 @@ async fn identify(
         record: key.map(same),
     };
     cache.identify(&request).await.expect("the cache answers")
+}
+
+/// Counts a request in one limit.
+async fn count(cache: &Cache, bucket: Bucket<'_>, rate: Rate) -> Result<RateDecision, CacheError> {
+    let decisions = cache.count(&[(bucket, rate)]).await?;
+    Ok(decisions[0])
 }
 
 /// Keeps a record, as a reader does right after its lookup.
@@ -225,7 +232,7 @@ async fn sqlites_log_begins_anew_while_others_write() {
 async fn a_burst_is_exactly_the_limit_and_refills_at_the_rate() {
     each_cache(async |stores| {
         let cache = &stores.cache;
-        let take = async |bucket| cache.take(bucket, rate(600)).await.expect("an answer");
+        let take = async |bucket| count(cache, bucket, rate(600)).await.expect("an answer");
         let alice = Bucket::User("alice");
         let mut allowed = 0;
         let refused = loop {
@@ -263,11 +270,8 @@ async fn concurrent_requests_do_not_pass_together() {
             .map(|_| {
                 let cache = stores.cache.clone();
                 tokio::spawn(async move {
-                    cache
-                        .take(Bucket::User("alice"), rate(5))
-                        .await
-                        .expect("an answer")
-                        .allowed
+                    let counted = count(&cache, Bucket::User("alice"), rate(5)).await;
+                    counted.expect("an answer").allowed
                 })
             })
             .collect();
@@ -708,10 +712,8 @@ async fn a_redis_that_forgot_its_scripts_gets_them_again() {
     let redis = Redis::start();
     let cache = open_cache(&redis).await;
     let take = async || {
-        cache
-            .take(Bucket::User("alice"), rate(60))
-            .await
-            .expect("an answer")
+        let counted = count(&cache, Bucket::User("alice"), rate(60)).await;
+        counted.expect("an answer")
     };
     assert_eq!(take().await.remaining, 59);
     redis.command("SCRIPT FLUSH");
@@ -723,7 +725,7 @@ async fn a_command_that_redis_refuses_does_not_stop_the_others() {
     let redis = Redis::start();
     let cache = open_cache(&redis).await;
     redis.command("LPUSH weir:rate:user:alice x");
-    let take = async |user| cache.take(Bucket::User(user), rate(60)).await;
+    let take = async |user| count(&cache, Bucket::User(user), rate(60)).await;
     assert_eq!(take("alice").await, Err(CacheError::Unexpected));
     assert!(take("bob").await.is_ok());
 }
@@ -742,7 +744,7 @@ async fn without_redis_the_first_call_fails_soon_and_the_next_at_once() {
         }
         let call = async || {
             let started = Instant::now();
-            let outcome = cache.take(Bucket::User("alice"), rate(60)).await;
+            let outcome = count(&cache, Bucket::User("alice"), rate(60)).await;
             assert_eq!(outcome, Err(CacheError::Unavailable));
             started.elapsed()
         };
@@ -931,12 +933,207 @@ async fn connections_to_a_server_that_becomes_read_only_are_closed() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_follows_the_primary_among_several_hosts() {
+    let first = Postgres::start(Durability::Fast);
+    let second = first.start_standby();
+    let (address, url) = Switch::before(&first.create_database().await).await;
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let silent = silent.local_addr().map(|address| (silent, address));
+    let (_never_accepts, silent) = silent.expect("it is bound");
+    let hosts = [silent, address.address(), second.address()];
+    let url = with_hosts(&url, &hosts);
+    let url = SecretUrl::new(format!("{}?target_session_attrs=read-write", url.expose()));
+    let gateway = Gateway::builder()
+        .postgres(&url)
+        .tables(SECONDS_FOR_STORES)
+        .start()
+        .await;
+    let is_ready = async || gateway.stranger().get("/health/ready").await.status == 200;
+    let served = async || {
+        for _ in 0..30 {
+            let served = gateway.chat("demo", "Hello").await;
+            assert_eq!(served.status, 200, "{}", served.text());
+        }
+    };
+    assert!(is_ready().await);
+    served().await;
+    let first_server = with_hosts(&url, &[first.address()]);
+    let second_server = with_hosts(&url, &[second.address()]);
+    let charges = async |url: &SecretUrl| {
+        let mut server = sqlx::AnyConnection::connect(url.expose())
+            .await
+            .expect("it is there");
+        let settled = "SELECT COUNT(*) FROM entries WHERE kind = 'settlement'";
+        let charges: i64 = sqlx::query_scalar(settled)
+            .fetch_one(&mut server)
+            .await
+            .expect("a number");
+        charges
+    };
+    within_ten_seconds("replication", async || charges(&second_server).await == 30).await;
+    // The primary is cut off: its connections stay open, and new ones are accepted and silent.
+    address.fall_silent();
+    assert!(!is_ready().await);
+    second.execute("SELECT pg_promote()").await;
+    within_ten_seconds("the second server", &is_ready).await;
+    served().await;
+    // The former primary is back, and accepts writes, because nobody has fenced it.
+    address.lead_to(first.address());
+    served().await;
+    // The second one ends every connection, as at a restart. The gateway still does not go back to the former one.
+    second
+        .execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
+        )
+        .await;
+    within_ten_seconds("the second server", &is_ready).await;
+    served().await;
+    within_ten_seconds("all charges", async || charges(&second_server).await == 120).await;
+    assert_eq!(charges(&first_server).await, 30);
+}
+
+#[tokio::test]
+async fn silent_hosts_cost_a_connection_one_time_limit_together() {
+    let server = Postgres::shared();
+    let url = server.create_database().await;
+    let silent: Vec<_> = (0..4)
+        .map(|_| std::net::TcpListener::bind("127.0.0.1:0").expect("a free port"))
+        .collect();
+    let address = |listener: &std::net::TcpListener| listener.local_addr().expect("it is bound");
+    let mut hosts: Vec<_> = silent.iter().map(address).collect();
+    hosts.push(server.address());
+    let since = Instant::now();
+    let reached = Database::probe(&with_hosts(&url, &hosts)).await;
+    assert_eq!(
+        reached.expect("the last server"),
+        format!("reached {}, which accepts writes", server.address())
+    );
+    // Two seconds, and a busy machine.
+    assert!(
+        since.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        since.elapsed()
+    );
+    // A server behind the present one is not waited for.
+    hosts.reverse();
+    let since = Instant::now();
+    Database::probe(&with_hosts(&url, &hosts))
+        .await
+        .expect("the first server");
+    assert!(
+        since.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        since.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn several_hosts_fail_by_name_and_forms_that_weir_cannot_follow_are_refused() {
+    let server = Postgres::start(Durability::Fast);
+    let standby = server.start_standby();
+    let url = server.create_database().await;
+    let nobody = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+    let of_neither = with_hosts(&url, &[nobody, standby.address()]);
+    let text = patiently(async {
+        loop {
+            let error = Database::probe(&of_neither).await.expect_err("no primary");
+            let text = format!("{error:#}");
+            // On a busy machine, the standby may need longer than an attempt has, and longer to know the database.
+            if !text.contains("does not respond") && !text.contains("does not exist") {
+                break text;
+            }
+        }
+    })
+    .await;
+    for part in [
+        "no server accepts writes".to_owned(),
+        format!("{nobody}: "),
+        "refused".to_owned(),
+        format!("{}: ", standby.address()),
+        "standby".to_owned(),
+    ] {
+        assert!(text.contains(&part), "{text}");
+    }
+    assert!(!text.contains(PASSWORD), "{text}");
+    for (parameters, word) in [
+        (
+            "target_session_attrs=standby",
+            "target_session_attrs=read-write",
+        ),
+        (
+            "target_session_attrs=prefer-standby",
+            "target_session_attrs=read-write",
+        ),
+        ("host=a,b", "several hosts"),
+        ("hostaddr=127.0.0.1,127.0.0.2", "several hosts"),
+        ("port=1,2", "several hosts"),
+    ] {
+        let url = SecretUrl::new(format!("{}?{parameters}", url.expose()));
+        let error = Database::probe(&url).await.expect_err(parameters);
+        assert!(
+            format!("{error:#}").contains(word),
+            "{parameters}: {error:#}"
+        );
+    }
+    for accepted in ["any", "read-write", "primary"] {
+        let url = format!("{}?target_session_attrs={accepted}", url.expose());
+        Database::probe(&SecretUrl::new(url)).await.expect(accepted);
+    }
+}
+
+#[tokio::test]
+async fn each_of_several_hosts_proves_its_own_name() {
+    let (first, second) = (
+        Postgres::start(Durability::Fast),
+        Postgres::start(Durability::Fast),
+    );
+    let authority = Authority::make();
+    authority.certify(&first, "DNS:localhost");
+    authority.certify(&second, "IP:127.0.0.1");
+    let url = |hosts: String| {
+        SecretUrl::new(format!(
+            "postgres://weir:{PASSWORD}@{hosts}/postgres?sslmode=verify-full&sslrootcert={}",
+            authority.certificate().display()
+        ))
+    };
+    let (one, two) = (first.address().port(), second.address().port());
+    let both = url(format!("localhost:{one},127.0.0.1:{two}"));
+    let reached = async || Database::probe(&both).await.expect("a server");
+    within_ten_seconds("TLS", async || Database::probe(&both).await.is_ok()).await;
+    assert!(reached().await.contains(&format!("localhost:{one}")));
+    first.kill();
+    assert!(reached().await.contains(&format!("127.0.0.1:{two}")));
+    first.restart();
+    // Each server has the other one's name.
+    let exchanged = url(format!("127.0.0.1:{one},localhost:{two}"));
+    let error = Database::probe(&exchanged).await.expect_err("wrong names");
+    let text = format!("{error:#}");
+    for name in ["127.0.0.1", "localhost"] {
+        let refused = format!("certificate not valid for name \"{name}\"");
+        assert!(text.contains(&refused), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn a_start_waits_for_a_standby_and_for_room_and_names_what_is_missing() {
     let server = Postgres::start(Durability::Fast);
     let url = server.create_database().await;
     let standby = server.start_standby();
     let (switch, before_both) = Switch::before(&url).await;
+    // A load balancer without a server closes each connection.
+    let balancer = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let balancer = balancer.expect("a free port");
+    let unserved = balancer.local_addr().expect("it is bound");
+    tokio::spawn(async move { while balancer.accept().await.is_ok() {} });
+    switch.lead_to(unserved);
+    let before_nobody = before_both.clone();
+    let starting = tokio::spawn(async move { Database::open(&before_nobody).await });
+    switch.has_connected(unserved, 2).await;
+    switch.lead_to(server.address());
+    let started = starting.await.expect("no panic");
+    started.expect("a server is there in time").close().await;
     switch.lead_to(standby.address());
     let probed = Database::probe(&before_both)
         .await
@@ -992,11 +1189,22 @@ async fn a_pooler_serves_in_session_mode_and_is_refused_by_name_otherwise() {
         assert!(database.is_reachable().await);
         database.close().await;
     }
-    for pool_mode in ["transaction", "statement"] {
+    for pool_mode in [
+        "transaction",
+        "statement",
+        // https://www.pgbouncer.org/config.html#server_round_robin
+        "transaction\nserver_round_robin = 1",
+    ] {
         let (_pooler, pooled) = postgres.start_pooler(&url, pool_mode);
-        let mut neighbour = sqlx::AnyConnection::connect(pooled.expose())
-            .await
-            .expect("it is there");
+        let neighbour = async || {
+            let connected = sqlx::AnyConnection::connect(pooled.expose()).await;
+            connected.expect("it is there")
+        };
+        let (mut neighbour, mut other) = (neighbour().await, neighbour().await);
+        // The pool has two sessions from now on.
+        let long = "SELECT pg_sleep(0.2)::text";
+        let (one, two) = tokio::join!(neighbour.execute(long), other.execute(long));
+        one.and(two).expect("both have a session");
         let mut settings = async || {
             let settings = "SELECT current_setting('statement_timeout') || current_setting('client_min_messages')";
             let row = sqlx::raw_sql(settings).fetch_one(&mut neighbour).await;
@@ -1019,15 +1227,33 @@ async fn a_pooler_serves_in_session_mode_and_is_refused_by_name_otherwise() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_refuses_writes_is_away_until_it_accepts_them() {
-    let redis = Redis::start();
+    let redis = Redis::start_with(&[&["--dbfilename", "taken"]]);
     let gateway = gateway_on(&redis).await;
     let is_ready = async || gateway.stranger().get("/health/ready").await.status == 200;
     let store_up = async || {
         let metrics = gateway.stranger().get("/metrics").await.text();
         metrics.contains("weir_store_up{store=\"cache\"} 1")
     };
+    // A snapshot that cannot be stored: https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/
+    std::fs::create_dir(redis.folder().join("taken")).expect("a folder");
+    for command in [
+        "CONFIG SET stop-writes-on-bgsave-error no",
+        "CONFIG SET save \"3600 1\"",
+    ] {
+        assert!(redis.command(command).ends_with("+OK\r\n"), "{command}");
+    }
+    redis.command("BGSAVE");
+    let has_failed = async || {
+        let status = redis.info().remove("rdb_last_bgsave_status");
+        status.is_some_and(|status| status == "err")
+    };
+    within_ten_seconds("a snapshot fails", has_failed).await;
     for (refuse, accept) in [
         ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
+        (
+            "CONFIG SET stop-writes-on-bgsave-error yes",
+            "CONFIG SET stop-writes-on-bgsave-error no",
+        ),
         (
             "CONFIG SET min-replicas-to-write 1",
             "CONFIG SET min-replicas-to-write 0",

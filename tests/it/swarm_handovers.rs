@@ -179,7 +179,7 @@ async fn what_a_call_costs_that_outlives_its_swarm_is_added_to_it() {
         "SELECT CAST(COALESCE(SUM(-plan_delta - top_up_delta), 0) AS BIGINT) FROM entries WHERE source_id = $1",
     )
     .bind(id)
-    .fetch_one(gateway.app().database.reader())
+    .fetch_one(gateway.folded_database().await.reader())
     .await
     .expect("an answer");
     assert!(charged > 0);

@@ -364,7 +364,7 @@ async fn a_swarm_goes_on_where_an_executor_was_killed_and_nothing_is_done_twice(
         let charges: i64 = sqlx::query_scalar(
             "SELECT CAST(COUNT(*) AS BIGINT) FROM entries WHERE kind = 'settlement' AND model = 'scripted'",
         )
-        .fetch_one(gateway.app().database.reader())
+        .fetch_one(gateway.folded_database().await.reader())
         .await
         .expect("an answer");
         assert_eq!(charges, 3, "each was charged once");

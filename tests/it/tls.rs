@@ -3,13 +3,14 @@
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use tempfile::TempDir;
 use tests::gateway::share_compiled_plugins;
 use tests::http2::connect_by_tls;
+use tests::stores::{PASSWORD, Redis};
 use tests::{Gate, Gateway, Http2, Reply, Upstream, chat, patiently};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -281,4 +282,57 @@ async fn ssl_cert_file_names_the_trusted_authorities() {
     assert!(unknown.contains("certificate"), "{unknown}");
     let known = probe(Some(&certificates.path().join("cert.pem")));
     assert!(known.contains("reached"), "{known}");
+}
+
+/// One server, and a node of a cluster.
+#[test]
+fn redis_is_reached_over_tls() {
+    let folder = tempfile::tempdir().expect("a folder");
+    place(folder.path(), ONE, KEYS[0].1);
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (certificate, key) = (file("cert.pem"), file("key.pem"));
+    for scheme in ["rediss", "rediss-cluster"] {
+        let is_cluster = scheme == "rediss-cluster";
+        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+        let port = port.expect("a free port").port();
+        let redis = Redis::start_with(&[
+            &["--tls-port", &port.to_string(), "--tls-auth-clients", "no"],
+            &["--tls-cert-file", &certificate, "--tls-key-file", &key],
+            &["--tls-ca-cert-file", &certificate],
+            &["--cluster-enabled", if is_cluster { "yes" } else { "no" }],
+            // Otherwise, nodes announce their other port: https://redis.io/docs/latest/operate/oss_and_stack/management/security/encryption/
+            &["--tls-cluster", if is_cluster { "yes" } else { "no" }],
+            // The default, the port plus 10,000, may be none.
+            &["--cluster-port", &(port / 2 + 1_024).to_string()],
+        ]);
+        if is_cluster {
+            let added = redis.command("CLUSTER ADDSLOTSRANGE 0 16383");
+            assert!(added.ends_with("+OK\r\n"), "{added}");
+            // A cluster serves two seconds after its start.
+            let until = Instant::now() + Duration::from_secs(20);
+            while !redis.command("SET {weir}:x 1").ends_with("+OK\r\n") {
+                assert!(Instant::now() < until, "it never serves");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        let url = format!("{scheme}://:{PASSWORD}@127.0.0.1:{port}");
+        let toml = format!("dev = true\ndefault_catalog = false\nredis_url = {url:?}\n");
+        fs::write(folder.path().join("weir.toml"), toml).expect("a file");
+        let probe = |authorities: Option<&str>| {
+            let mut command = weir(folder.path());
+            command
+                .env_remove("SSL_CERT_FILE")
+                .env_remove("SSL_CERT_DIR");
+            command.envs(authorities.map(|file| ("SSL_CERT_FILE", file)));
+            let probed = command.args(["check", "--probe"]).output();
+            let probed = probed.expect("weir runs");
+            let said = text(&probed.stdout) + &text(&probed.stderr);
+            let line = said.lines().find(|line| line.contains("cache rediss"));
+            line.unwrap_or_else(|| panic!("{said}")).to_owned()
+        };
+        let unknown = probe(None);
+        assert!(unknown.contains("certificate"), "{unknown}");
+        let known = probe(Some(&certificate));
+        assert!(known.contains("accepts writes"), "{known}");
+    }
 }

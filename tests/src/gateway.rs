@@ -23,12 +23,13 @@ use weir_app::config::Config;
 use weir_bundled::BUNDLE;
 use weir_identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use weir_identity::store;
-use weir_ledger::{AccountId, Action, Credits, OperationId, TopUp};
+use weir_ledger::{AccountId, Action, Credits, LedgerStore, OperationId, TopUp};
 use weir_plugins::bundled::BundledComponent;
 use weir_plugins::progress::CompileProgress;
 use weir_request::listen_address::ListenAddress;
 use weir_sandbox::Digest;
 use weir_sandbox::compiler::Compiler;
+use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock, Millis};
 use weir_storage::database::is_outage;
 use weir_storage::secrets::{SecretUrl, create_private_folder};
@@ -235,6 +236,14 @@ impl Gateway {
     /// The state that its requests share.
     pub fn app(&self) -> &App {
         &self.app
+    }
+
+    /// The database, whose accounts show what the gateway has answered.
+    pub async fn folded_database(&self) -> &Database {
+        let database = &self.app.database;
+        let store = LedgerStore::new(database.clone());
+        store.fold_for_reader(None).await;
+        database
     }
 
     /// The folder with its data.

@@ -131,7 +131,7 @@ async fn run(
         "SELECT CAST(COALESCE(SUM(-plan_delta - top_up_delta), 0) AS BIGINT) FROM entries WHERE source_id = $1",
     )
     .bind(id)
-    .fetch_one(gateway.app().database.reader())
+    .fetch_one(gateway.folded_database().await.reader())
     .await
     .expect("the database answers");
     let told = record["total_credits"].as_f64().expect("a number");

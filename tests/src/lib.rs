@@ -7,6 +7,7 @@
 pub mod api;
 pub mod client;
 pub mod collector;
+pub mod delayed_link;
 pub mod gateway;
 pub mod guests;
 pub mod handovers;
@@ -18,6 +19,7 @@ pub mod overload;
 pub mod payments;
 pub mod processor;
 pub mod program;
+pub mod raw;
 pub mod readers;
 pub mod recording;
 pub mod registry;

@@ -1,4 +1,4 @@
-//! The `weir` command in another profile than the running test's, built on demand.
+//! The `weir` command in another profile than the running test's, built on demand, and the memory of a running one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,4 +31,14 @@ pub fn build_weir(profile: &str) -> PathBuf {
     assert!(built.success(), "weir builds");
     let folder = if profile == "dev" { "debug" } else { profile };
     target.join(folder).join("weir")
+}
+
+/// Returns the own memory of a process, in KiB: a page with a hundred mappings, as a component's data have in its instances,
+/// counts once, unlike in `VmRSS`.
+pub fn own_kib(process: &str) -> usize {
+    let rollup = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup"));
+    let rollup = rollup.expect("Linux has it");
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    kib.expect("it is there").parse().expect("a number")
 }

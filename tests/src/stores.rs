@@ -3,8 +3,9 @@
 //! A small shell runs beside each server. It waits for the end of the tests' process, even by a crash, and then kills
 //! the server and removes its folder.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -65,9 +66,18 @@ pub struct Postgres {
     server: Server,
 }
 
+/// A private authority for the certificates of servers.
+pub struct Authority(tempfile::TempDir);
+
 /// PgBouncer. Stopped when dropped.
 pub struct Pooler {
     _server: Server,
+}
+
+/// A master with a replica under three Sentinels. Stopped when dropped.
+pub struct Sentinels {
+    servers: [Redis; 2],
+    sentinels: [Redis; 3],
 }
 
 /// A Redis server, empty. Stopped when dropped.
@@ -190,6 +200,34 @@ impl Postgres {
 
     /// Starts a separate server.
     pub fn start(durability: Durability) -> Self {
+        Self::serve(Self::init(), durability)
+    }
+
+    /// Starts a separate server that counts statements by the extension `pg_stat_statements`, in its database `postgres`. It
+    /// waits for the disk, and for this much more at each flush of its WAL. For an hour, no checkpoint makes pages be written to
+    /// the WAL again.
+    pub async fn start_measured(flush_delay: Duration) -> Self {
+        let folder = Self::init();
+        let mut launcher = as_unprivileged(Path::new("env"));
+        if flush_delay > Duration::ZERO {
+            let library = compile_late_fsync(&folder);
+            launcher
+                .arg(format!("LD_PRELOAD={}", library.display()))
+                .arg(format!("WEIR_LATE_FSYNC_US={}", flush_delay.as_micros()));
+        }
+        launcher.arg(postgres_binaries().join("postgres"));
+        let settings = [
+            "shared_preload_libraries=pg_stat_statements",
+            "checkpoint_timeout=1h",
+            "max_wal_size=8GB",
+        ];
+        let server = Self::launch(folder, Durability::Real, launcher, &settings);
+        server.execute("CREATE EXTENSION pg_stat_statements").await;
+        server
+    }
+
+    /// Makes the folder of an empty server.
+    fn init() -> Folder {
         let folder = Folder::new();
         let binaries = postgres_binaries();
         let data = folder.0.join("data");
@@ -209,7 +247,7 @@ impl Postgres {
             .output()
             .expect("initdb runs");
         assert!(made.status.success(), "initdb: {made:?}");
-        Self::serve(folder, durability)
+        folder
     }
 
     /// Starts a standby of this server, which follows it and accepts no writes.
@@ -236,10 +274,23 @@ impl Postgres {
     }
 
     fn serve(folder: Folder, durability: Durability) -> Self {
+        let program = as_unprivileged(&postgres_binaries().join("postgres"));
+        Self::launch(folder, durability, program, &[])
+    }
+
+    /// Starts a server by a command that ends with its program, with more settings than those of all servers.
+    fn launch(
+        folder: Folder,
+        durability: Durability,
+        mut command: Command,
+        settings: &[&str],
+    ) -> Self {
         let data = folder.0.join("data");
         let server = Server::start(folder, |_, port| {
-            let mut command = as_unprivileged(&postgres_binaries().join("postgres"));
             command.arg("-D").arg(&data);
+            for setting in settings {
+                command.args(["-c", setting]);
+            }
             let fsync = if durability == Durability::Fast {
                 "off"
             } else {
@@ -310,7 +361,8 @@ impl Postgres {
         count.expect("a number")
     }
 
-    async fn operator(&self) -> sqlx::AnyConnection {
+    /// Connects to the database `postgres` as an operator of the server.
+    pub async fn operator(&self) -> sqlx::AnyConnection {
         sqlx::any::install_default_drivers();
         let connected = sqlx::AnyConnection::connect(self.url("postgres").expose()).await;
         connected.expect("it answers")
@@ -336,6 +388,11 @@ impl Postgres {
     /// Its address.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.server.port))
+    }
+
+    /// The id of its process, whose children serve the connections.
+    pub fn process_id(&self) -> u32 {
+        self.server.process_id()
     }
 
     /// Starts PgBouncer in front of a database, with this `pool_mode`. Its other settings are Debian's, except those that
@@ -398,25 +455,109 @@ impl Postgres {
     }
 }
 
+impl Authority {
+    /// Makes its key and its certificate.
+    pub fn make() -> Self {
+        let authority = Self(tempfile::tempdir().expect("a temporary folder can be made"));
+        authority.openssl(&[
+            "-keyout",
+            "ca.key",
+            "-out",
+            "ca.pem",
+            "-subj",
+            "/CN=weir tests",
+        ]);
+        authority
+    }
+
+    /// Its certificate's file.
+    pub fn certificate(&self) -> PathBuf {
+        self.0.path().join("ca.pem")
+    }
+
+    /// Gives a server a certificate for this name only, and lets it use TLS from its next look at its settings on.
+    pub fn certify(&self, server: &Postgres, name: &str) {
+        let name = format!("subjectAltName={name}");
+        self.openssl(&[
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-keyout",
+            "server.key",
+            "-out",
+            "server.crt",
+            "-subj",
+            "/CN=server",
+            "-addext",
+            &name,
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+        ]);
+        let data = server.folder().join("data");
+        let settings = fs::File::options()
+            .append(true)
+            .open(data.join("postgresql.conf"));
+        writeln!(settings.expect("it is there"), "ssl = on").expect("it can be written");
+        // PostgreSQL refuses a key that others may read, and runs as another user if the tests run as root.
+        for file in ["server.key", "server.crt"] {
+            fs::copy(self.0.path().join(file), data.join(file)).expect("the folder can be written");
+            let owner = format!("--reference={}", data.display());
+            for change in [["chown", &owner], ["chmod", "600"]] {
+                let changed = Command::new(change[0])
+                    .arg(change[1])
+                    .arg(data.join(file))
+                    .status();
+                assert!(changed.is_ok_and(|status| status.success()), "{change:?}");
+            }
+        }
+        let reloaded = as_unprivileged(&postgres_binaries().join("pg_ctl"))
+            .args(["reload", "--silent", "--pgdata"])
+            .arg(&data)
+            .status();
+        assert!(reloaded.is_ok_and(|status| status.success()), "pg_ctl");
+    }
+
+    fn openssl(&self, arguments: &[&str]) {
+        let made = Command::new("openssl")
+            .args([
+                "req",
+                "-x509",
+                "-nodes",
+                "-days",
+                "2",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+            ])
+            .args(arguments)
+            .current_dir(self.0.path())
+            .output()
+            .expect("openssl runs");
+        assert!(made.status.success(), "openssl: {made:?}");
+    }
+}
+
 impl Redis {
     /// Starts a separate server.
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts a server with further options, each with its values.
+    pub fn start_with(options: &[&[&str]]) -> Self {
         let folder = Folder::new();
         let path = folder.0.clone();
         let server = Server::start(folder, |_, port| {
             let mut command = Command::new("redis-server");
             command
                 .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
-                .args([
-                    "--requirepass",
-                    PASSWORD,
-                    "--save",
-                    "",
-                    "--appendonly",
-                    "no",
-                ])
+                .args(["--requirepass", PASSWORD, "--masterauth", PASSWORD])
+                .args(["--save", "", "--appendonly", "no"])
                 .arg("--dir")
-                .arg(&path);
+                .arg(&path)
+                .args(options.concat());
             command
         });
         let server = Self { server };
@@ -424,12 +565,95 @@ impl Redis {
         server
     }
 
+    /// Starts a replica of this server.
+    fn start_replica(&self) -> Self {
+        let port = self.port().to_string();
+        Self::start_with(&[
+            &["--replicaof", "127.0.0.1", &port],
+            &["--repl-diskless-sync-delay", "0"],
+        ])
+    }
+
+    /// Starts a Sentinel that watches this server under the name `mymaster`, with a quorum of 2.
+    fn start_sentinel(&self) -> Self {
+        let master = self.port();
+        let server = Server::start(Folder::new(), |folder, port| {
+            let settings = folder.write(
+                "sentinel.conf",
+                &format!(
+                    "bind 127.0.0.1\nport {port}\nsentinel monitor mymaster 127.0.0.1 {master} 2\n\
+                     sentinel auth-pass mymaster {PASSWORD}\nsentinel down-after-milliseconds mymaster 500\n\
+                     sentinel failover-timeout mymaster 3000\n"
+                ),
+            );
+            let mut command = Command::new("redis-server");
+            command.arg(settings).arg("--sentinel");
+            command
+        });
+        let server = Self { server };
+        server.wait();
+        server
+    }
+
+    /// Starts a node of a cluster; it has no slots.
+    pub fn start_node() -> Self {
+        // The default is the port plus 10,000, which may be none.
+        let bus = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let bus = bus.expect("a free port").port().to_string();
+        Self::start_with(&[
+            &["--cluster-enabled", "yes"],
+            &["--cluster-port", &bus],
+            &["--cluster-node-timeout", "1000"],
+            &["--repl-diskless-sync-delay", "0"],
+        ])
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    /// The id of a node of a cluster.
+    pub fn cluster_id(&self) -> String {
+        let command = format!("AUTH {PASSWORD}\r\nCLUSTER MYID\r\n");
+        let answer = ask(self.port(), &command, 3).expect("it answers");
+        answer.lines().last().expect("an id").to_owned()
+    }
+
+    /// The address of a node of a cluster and its two ports, as `CLUSTER MEET` takes them.
+    pub fn node_address(&self) -> String {
+        let command = format!("AUTH {PASSWORD}\r\nCONFIG GET cluster-port\r\n");
+        let answer = ask(self.port(), &command, 6).expect("it answers");
+        let bus = answer.lines().last().expect("a port");
+        format!("127.0.0.1 {} {bus}", self.port())
+    }
+
+    /// The port of the master that a Sentinel names.
+    fn named_master(&self) -> u16 {
+        let command = "SENTINEL GET-MASTER-ADDR-BY-NAME mymaster\r\n";
+        let answer = ask(self.port(), command, 5).expect("it answers");
+        let port = answer.lines().last().and_then(|port| port.parse().ok());
+        port.unwrap_or_else(|| panic!("an address: {answer}"))
+    }
+
     /// Its URL.
     pub fn url(&self) -> SecretUrl {
-        SecretUrl::new(format!(
-            "redis://:{PASSWORD}@127.0.0.1:{}",
-            self.server.port
-        ))
+        Self::url_of("redis", &[self], "")
+    }
+
+    /// A URL with this scheme, these servers and this path.
+    pub fn url_of(scheme: &str, servers: &[&Self], path: &str) -> SecretUrl {
+        let hosts: Vec<_> = servers
+            .iter()
+            .map(|server| format!("127.0.0.1:{}", server.port()))
+            .collect();
+        let hosts = hosts.join(",");
+        SecretUrl::new(format!("{scheme}://:{PASSWORD}@{hosts}{path}"))
+    }
+
+    /// The id of its process.
+    pub fn process_id(&self) -> u32 {
+        self.server.process_id()
     }
 
     /// The folder of its dumps.
@@ -458,6 +682,43 @@ impl Redis {
         self.wait();
     }
 
+    /// Waits until a value in [`Self::info`] is as expected.
+    pub fn wait_for(&self, name: &str, is_so: impl Fn(&str) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            // A Sentinel ends the connections of a server whose role it changes.
+            let info = self.try_info();
+            let value = info.as_ref().ok().and_then(|info| info.get(name));
+            if value.is_some_and(|value| is_so(value)) {
+                return;
+            }
+            assert!(Instant::now() < until, "{name}: {info:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Returns the server's own counts and settings by name, from `INFO all`.
+    pub fn info(&self) -> BTreeMap<String, String> {
+        self.try_info().expect("it answers")
+    }
+
+    fn try_info(&self) -> io::Result<BTreeMap<String, String>> {
+        let text = format!("AUTH {PASSWORD}\r\nINFO all\r\nPING\r\n");
+        let mut stream = TcpStream::connect(("127.0.0.1", self.server.port))?;
+        stream.write_all(text.as_bytes())?;
+        let mut found = BTreeMap::new();
+        for line in BufReader::new(stream).lines() {
+            let line = line?;
+            if line == "+PONG" {
+                break;
+            }
+            if let Some((name, value)) = line.split_once(':') {
+                found.insert(name.to_owned(), value.to_owned());
+            }
+        }
+        Ok(found)
+    }
+
     /// Runs a command and returns the first bytes of the response as they arrive.
     pub fn command(&self, command: &str) -> String {
         ask(
@@ -474,6 +735,61 @@ impl Redis {
     }
 }
 
+impl Sentinels {
+    /// Starts all servers, and waits until they know each other.
+    pub fn start() -> Self {
+        let master = Redis::start();
+        let replica = master.start_replica();
+        let sentinels = [(); 3].map(|()| master.start_sentinel());
+        let started = Self {
+            servers: [master, replica],
+            sentinels,
+        };
+        started.wait_for_replica();
+        started
+    }
+
+    /// The URL of its master.
+    pub fn url(&self) -> SecretUrl {
+        let [a, b, c] = &self.sentinels;
+        Redis::url_of("redis-sentinel", &[a, b, c], "/mymaster/0")
+    }
+
+    /// The server that at least two Sentinels name as the master, and the other one; `None` if they disagree.
+    pub fn master(&self) -> Option<[&Redis; 2]> {
+        let named = self.sentinels.each_ref().map(Redis::named_master);
+        let [first, second] = &self.servers;
+        let votes = |server: &Redis| named.iter().filter(|port| **port == server.port()).count();
+        match (votes(first), votes(second)) {
+            (2.., _) => Some([first, second]),
+            (_, 2..) => Some([second, first]),
+            _ => None,
+        }
+    }
+
+    /// Elects another master, although the present one responds.
+    pub fn fail_over(&self) {
+        let until = Instant::now() + PATIENCE;
+        let command = "SENTINEL FAILOVER mymaster";
+        while !self.sentinels[0].command(command).ends_with("+OK\r\n") {
+            assert!(Instant::now() < until, "no replica is in step");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Waits until a replica follows the master, and all Sentinels know it.
+    pub fn wait_for_replica(&self) {
+        for sentinel in &self.sentinels {
+            sentinel.wait_for("master0", |known| {
+                known.contains("status=ok") && known.ends_with("slaves=1,sentinels=3")
+            });
+        }
+        let master = self.master();
+        let [_, replica] = master.expect("they agree");
+        replica.wait_for("master_link_status", |status| status == "up");
+    }
+}
+
 /// The URL with another port.
 pub(crate) fn with_port(url: &SecretUrl, port: u16) -> SecretUrl {
     let mut parsed = url::Url::parse(url.expose()).expect("a URL");
@@ -482,7 +798,7 @@ pub(crate) fn with_port(url: &SecretUrl, port: u16) -> SecretUrl {
 }
 
 /// Sends lines and reads as many lines.
-fn ask(port: u16, text: &str, lines: usize) -> std::io::Result<String> {
+fn ask(port: u16, text: &str, lines: usize) -> io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     stream.write_all(text.as_bytes())?;
@@ -521,6 +837,19 @@ impl Folder {
         fs::write(&path, text).expect("the folder can be written");
         path
     }
+}
+
+/// Compiles the library that delays flushes of the WAL.
+fn compile_late_fsync(folder: &Folder) -> PathBuf {
+    let source = folder.write("late_fsync.c", include_str!("late_fsync.c"));
+    let library = folder.0.join("late_fsync.so");
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O2", "-o"])
+        .args([&library, &source])
+        .output()
+        .expect("cc runs");
+    assert!(compiled.status.success(), "cc: {compiled:?}");
+    library
 }
 
 fn is_root() -> bool {
@@ -648,6 +977,10 @@ impl Server {
 
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    fn process_id(&self) -> u32 {
+        self.keeper.lock().expect("no panic in here").server.id
     }
 
     pub(crate) fn wait_until(&self, ready: impl Fn(u16) -> bool) {

@@ -6,6 +6,7 @@ use tests::ledger::oracle;
 use tests::ledger::simulation::{Happened, Plant, simulate};
 use tests::stores::Postgres;
 use weir_storage::Database;
+use weir_storage::database::SqlDialect;
 use weir_storage::secrets::SecretUrl;
 
 /// Operations of L1, half of them on each database.
@@ -16,10 +17,10 @@ const OPERATIONS_PER_HISTORY: usize = 50_000;
 
 const L1_LIMIT: Duration = Duration::from_secs(600);
 
-const SEEDS: u64 = 10_000;
+const SEEDS: u64 = 20_000;
 
 /// Maximum seeds until a planted defect is found.
-const SEEDS_TO_FIND: u64 = 100;
+const SEEDS_TO_FIND: u64 = 1_000;
 
 /// L1: random histories on SQLite and PostgreSQL, in batches of 1 to 64, each outcome compared with the oracle's.
 pub(crate) fn model() -> bool {
@@ -59,13 +60,17 @@ pub(crate) fn model() -> bool {
     })
 }
 
-/// L2: this many seeds of the simulation, and the seeds until a planted defect is found.
+/// L2: this many seeds of the simulation, half of them for each database, and the seeds until a planted defect is found.
 pub(crate) fn simulation() -> bool {
     let began = Instant::now();
     let mut sum = Happened::default();
     let mut violations = 0;
     for seed in 0..SEEDS {
-        match simulate(seed, Plant::Nothing) {
+        let dialect = match seed % 2 {
+            0 => SqlDialect::Postgres,
+            _ => SqlDialect::Sqlite,
+        };
+        match simulate(dialect, seed, Plant::Nothing) {
             Ok(happened) => {
                 sum.commits += happened.commits;
                 sum.failures += happened.failures;
@@ -74,19 +79,28 @@ pub(crate) fn simulation() -> bool {
                 sum.expired += happened.expired;
                 sum.from_blocks += happened.from_blocks;
                 sum.called_back += happened.called_back;
+                sum.logged += happened.logged;
+                sum.refused_records += happened.refused_records;
+                sum.swept_records += happened.swept_records;
+                sum.noted += happened.noted;
+                sum.ended_at_notes += happened.ended_at_notes;
+                sum.commands += happened.commands;
             }
             Err(violation) => {
                 violations += 1;
-                println!("L2: {violation}");
+                println!("L2: on {dialect:?}: {violation}");
             }
         }
     }
-    let found = [Plant::DoubleSettle, Plant::StaleBlock]
-        .map(|plant| (0..SEEDS_TO_FIND).find(|seed| simulate(*seed, plant).is_err()));
+    let found = Plant::ALL.map(|(dialect, plant)| {
+        let mut seeds = 0..SEEDS_TO_FIND;
+        seeds.find(|seed| simulate(dialect, *seed, plant).is_err())
+    });
     println!(
-        "L2: {SEEDS} seeds, {violations} violations ({sum:?}) in {:.0?}; a planted double settlement and a planted stale \
-         block were found by seeds {found:?} (limit {SEEDS_TO_FIND})",
-        began.elapsed()
+        "L2: {SEEDS} seeds, {violations} violations ({sum:?}) in {:.0?}; the defects {:?} were found by seeds \
+         {found:?} (limit {SEEDS_TO_FIND})",
+        began.elapsed(),
+        Plant::ALL
     );
     violations == 0 && found.iter().all(Option::is_some)
 }

@@ -35,6 +35,11 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
+    /// Whether it was served, or its stream ended by an error with a code.
+    pub(crate) fn is_served(&self) -> bool {
+        self.status == Some(200) && (self.paid.is_some() || self.code.is_some())
+    }
+
     /// Whether the answer said that it is paid, and the ledger has no such charge.
     pub(crate) fn is_lost(&self, charges: &HashMap<String, Charge>) -> bool {
         let charge = self.request_id.as_ref().and_then(|id| charges.get(id));
@@ -45,21 +50,31 @@ impl Heard {
 
 /// Sends chats until a stop, then waits for the remaining responses.
 pub(crate) async fn chats(client: Client, stop: watch::Receiver<bool>) -> Vec<Heard> {
-    run_with(client, stop, None).await
+    run_with(client, stop, REQUESTS_PER_SECOND, None).await
 }
 
 /// Sends chats and requests of all other kinds until a stop, then waits for the remaining responses.
 pub(crate) async fn run(client: Client, stop: watch::Receiver<bool>) -> Vec<Heard> {
-    run_with(client, stop, Some(OTHER_EVERY)).await
+    run_at(REQUESTS_PER_SECOND, client, stop).await
+}
+
+/// Sends as [`run`] does, at this rate.
+pub(crate) async fn run_at(
+    requests_per_second: u32,
+    client: Client,
+    stop: watch::Receiver<bool>,
+) -> Vec<Heard> {
+    run_with(client, stop, requests_per_second, Some(OTHER_EVERY)).await
 }
 
 async fn run_with(
     client: Client,
     mut stop: watch::Receiver<bool>,
+    requests_per_second: u32,
     other_every: Option<u64>,
 ) -> Vec<Heard> {
     let mut requests = JoinSet::new();
-    let mut clock = tokio::time::interval(Duration::from_secs(1) / REQUESTS_PER_SECOND);
+    let mut clock = tokio::time::interval(Duration::from_secs(1) / requests_per_second);
     for number in 0_u64.. {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,

@@ -30,6 +30,7 @@ mod lockout;
 mod money;
 mod month;
 mod neighbours;
+mod nodes;
 mod postgres;
 mod process;
 mod readers;
@@ -42,12 +43,13 @@ mod speed;
 mod strangers;
 mod swaps;
 mod swarms;
+mod upgrade;
 mod webhooks;
 mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 44] = [
+const ROWS: [(&str, &str); 49] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -94,7 +96,30 @@ const ROWS: [(&str, &str); 44] = [
     ),
     (
         "R1",
-        "PostgreSQL fails over under load, its primary killed, frozen, cut off and demoted: no charge is lost, and all is served again in 10 s",
+        "PostgreSQL under three nodes fails over, its primary killed, frozen, cut off and demoted, and Redis is lost: no charge is \
+         lost, and all is served again in 10 s, after Redis in 3 s",
+    ),
+    (
+        "R2",
+        "nodes of an earlier release are replaced by new ones, and those by others, 20 times under load: no request fails, and no node \
+         appends to the ledger's log beside an earlier one (WEIR_TORTURE_BINARIES=OLD:NEW)",
+    ),
+    (
+        "R3",
+        "what a request costs and how many are served on one, two and three nodes, near PostgreSQL and 2 ms from it, and on a slower \
+         disk; and beside an open snapshot",
+    ),
+    (
+        "R4",
+        "one account with credits for so many requests on three nodes, 200 connections: no node waits, and nothing is overspent",
+    ),
+    (
+        "R5",
+        "budgets, plans and refunds change while a node with the account's credits is stopped: not a micro-credit too much is spent",
+    ),
+    (
+        "R6",
+        "what a request costs beside a hundred thousand accounts and a million entries, and if each account sends one a minute",
     ),
     (
         "A3",
@@ -257,6 +282,11 @@ fn main() -> ExitCode {
             "L4" => crash::run(),
             "L6" => postgres::run(),
             "R1" => failover::run(),
+            "R2" => upgrade::run(),
+            "R3" => nodes::scale::run(),
+            "R4" => nodes::hot::run(),
+            "R5" => nodes::silent::run(),
+            "R6" => nodes::size::run(),
             "A3" => lockout::run(),
             "L7" => redis::run(),
             "L8" => webhooks::run(),

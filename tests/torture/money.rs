@@ -225,6 +225,8 @@ impl Books {
     }
 
     async fn row(&self, sql: &str) -> sqlx::any::AnyRow {
+        let store = LedgerStore::new(self.0.clone());
+        store.fold_for_reader(None).await;
         sqlx::query(AssertSqlSafe(sql.replace("HOLDS", HOLDS)))
             .fetch_one(&mut *self.snapshot().await)
             .await

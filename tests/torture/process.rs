@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 use tests::gateway::share_compiled_plugins;
-use tests::program::build_weir;
+use tests::program::{build_weir, own_kib};
 use tests::{Client, Reply, Upstream, chat};
 use weir_storage::secrets::{SecretKey, SecretUrl};
 
@@ -30,6 +30,8 @@ pub(crate) struct Node {
     address: SocketAddr,
     folder: TempDir,
     child: Option<Child>,
+    /// The binary, unless it is the one in the profile of this program.
+    program: Option<PathBuf>,
     is_dev: bool,
     role: Role,
 }
@@ -85,9 +87,16 @@ impl Node {
             address,
             folder,
             child: None,
+            program: None,
             is_dev: true,
             role: Role::All,
         }
+    }
+
+    /// The node with another binary.
+    pub(crate) fn with_program(mut self, program: &Path) -> Self {
+        self.program = Some(program.to_owned());
+        self
     }
 
     /// The node as an API alone, which has [executors](Self::executor) beside it.
@@ -158,7 +167,8 @@ impl Node {
 
     /// Another node with the same settings and keys, as in one deployment.
     pub(crate) fn twin(&self) -> Self {
-        let twin = Self::new(&self.stores, &self.tables);
+        let mut twin = Self::new(&self.stores, &self.tables);
+        twin.program = self.program.clone();
         let keys = Path::new(".weir/keys");
         for folder in [Path::new(".weir"), keys] {
             weir_storage::secrets::create_private_folder(&twin.folder.path().join(folder))
@@ -361,21 +371,19 @@ impl Node {
         Client::new(self.address).with_key(token)
     }
 
-    /// Returns its resident memory in KiB.
-    pub(crate) fn resident_kib(&self) -> usize {
-        let id = self.child.as_ref().expect("it runs").id();
-        crate::resident_kib(&id.to_string())
+    /// Returns the id of its process.
+    pub(crate) fn process_id(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
     }
 
-    /// Returns its private memory in KiB: a page with a hundred mappings, as a component's data have in its
-    /// instances, counts once.
+    /// Returns its resident memory in KiB.
+    pub(crate) fn resident_kib(&self) -> usize {
+        crate::resident_kib(&self.process_id().to_string())
+    }
+
+    /// Returns its own memory in KiB.
     pub(crate) fn own_kib(&self) -> usize {
-        let id = self.child.as_ref().expect("it runs").id();
-        let rollup = std::fs::read_to_string(format!("/proc/{id}/smaps_rollup"));
-        let rollup = rollup.expect("Linux has it");
-        let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        kib.expect("it is there").parse().expect("a number")
+        own_kib(&self.process_id().to_string())
     }
 
     /// Returns its open descriptors.
@@ -413,7 +421,7 @@ impl Node {
     }
 
     fn weir(&self) -> Command {
-        let mut command = Command::new(&*BINARY);
+        let mut command = Command::new(self.program.as_ref().unwrap_or_else(|| &BINARY));
         // A developer's environment must not change the test.
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WEIR_")) {
             command.env_remove(name);
@@ -497,9 +505,21 @@ static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
     })
 });
 
+/// Returns the binaries to compare: those of `WEIR_TORTURE_BINARIES`, separated by colons, or the one in the profile of this
+/// program.
+pub(crate) fn binaries() -> Vec<PathBuf> {
+    match std::env::var_os("WEIR_TORTURE_BINARIES") {
+        Some(paths) => std::env::split_paths(&paths).collect(),
+        None => vec![BINARY.clone()],
+    }
+}
+
 fn free_port() -> u16 {
-    // Each port is tried once: a node before its start owns one, too.
-    static NEXT: AtomicU16 = AtomicU16::new(PORTS.start);
+    // Each port is tried once: a node before its start owns one, too. Other processes of this program begin elsewhere.
+    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
+        let first = std::process::id() % (PORTS.len() as u32 / 2);
+        AtomicU16::new(PORTS.start + first as u16)
+    });
     loop {
         let port = NEXT.fetch_add(1, Ordering::Relaxed);
         assert!(PORTS.contains(&port), "there is a free port");

@@ -1,8 +1,8 @@
-//! Redis fails under load, by a crash or by hanging, and recovers.
+//! Redis fails under load, by a crash or by hanging, and recovers; under Sentinel, another server takes its place.
 
 use std::time::{Duration, Instant};
 
-use tests::stores::{Postgres, Redis};
+use tests::stores::{Postgres, Redis, Sentinels};
 use tests::{Gateway, Reply, Upstream, percentile};
 use tokio::task::JoinSet;
 
@@ -41,6 +41,8 @@ pub(crate) fn run() -> bool {
             upstream.always(Reply::chat("fine"));
             let mut builder = Gateway::builder()
                 .impatient()
+                // Limits without slices, because requests in a slice need no Redis.
+                .tables("[rate_limits]\nfree = 1100\naddress = 1100\n")
                 .redis(&redis.url())
                 .upstream("scripted", &upstream);
             if on_postgres {
@@ -72,8 +74,75 @@ pub(crate) fn run() -> bool {
             );
             sound &= balanced && closed.is_some() && totals.charged == upstream.count() as i64;
         }
-        sound
+        sound & sentinels().await
     })
+}
+
+/// Failovers of each kind.
+const FAILOVERS: usize = 5;
+
+/// Time from the election of a master to the first response.
+const LIMIT_OF_FAILOVER: Duration = Duration::from_secs(3);
+
+/// The master is killed, frozen and demoted in turn, under load.
+async fn sentinels() -> bool {
+    let (stores, upstream) = (Sentinels::start(), Upstream::start().await);
+    upstream.always(Reply::chat("fine"));
+    let gateway = Gateway::builder()
+        .impatient()
+        .redis(&stores.url())
+        .upstream("scripted", &upstream)
+        .start()
+        .await;
+    let (mut sound, mut slowest) = (true, Duration::ZERO);
+    for how in ["killed", "stopped", "demoted"].repeat(FAILOVERS) {
+        stores.wait_for_replica();
+        let [master, _] = stores.master().expect("they agree");
+        match how {
+            "killed" => master.kill(),
+            "stopped" => master.pause(),
+            _ => stores.fail_over(),
+        }
+        let (mut elected, mut refused, mut otherwise) = (None, 0, 0);
+        loop {
+            let is_other = |[now, _]: [&Redis; 2]| now.port() != master.port();
+            if elected.is_none() && stores.master().is_some_and(is_other) {
+                elected = Some(Instant::now());
+            }
+            match gateway.chat("scripted", "hello").await.status.as_u16() {
+                200 if elected.is_some() => break,
+                200 => {}
+                503 => refused += 1,
+                _ => otherwise += 1,
+            }
+            tokio::time::sleep(Duration::from_secs(1) / REQUESTS_PER_SECOND).await;
+        }
+        let took = elected.map_or(Duration::ZERO, |at| at.elapsed());
+        println!(
+            "L7: Sentinel, master {how}: {refused} refused with 503, {otherwise} otherwise, served {took:.0?} \
+             after the election (limit {LIMIT_OF_FAILOVER:.0?})"
+        );
+        slowest = slowest.max(took);
+        sound &= otherwise == 0;
+        match how {
+            "killed" => master.restart(),
+            "stopped" => master.resume(),
+            _ => {}
+        }
+    }
+    let books = Books::of(&gateway);
+    let closed = wait_until(SETTLING, async || books.totals().await.open == 0).await;
+    let (totals, balanced) = (books.totals().await, books.are_sound().await);
+    println!(
+        "L7: Sentinel: slowest {slowest:.0?}, {} upstream calls, {} charges, ledger sound: {balanced}",
+        upstream.count(),
+        totals.charged
+    );
+    sound
+        && slowest <= LIMIT_OF_FAILOVER
+        && balanced
+        && closed.is_some()
+        && totals.charged == upstream.count() as i64
 }
 
 async fn outage(

@@ -49,6 +49,7 @@ use weir_request::limits::settings::{BodyLimits, TimeoutSettings};
 use weir_request::listen_address::ListenAddress;
 use weir_request::log_export::settings::LogExportSettings;
 use weir_request::node::stores::StoreSettings;
+use weir_storage::Cache;
 use weir_storage::database::{self, SqlDialect};
 use weir_storage::sealing::SealingKeySettings;
 use weir_storage::secrets::{SecretSource, SecretUrl};
@@ -88,11 +89,12 @@ pub struct Config {
     /// Whether local commands can operate the gateway through `admin.sock` in `data_dir`. Default: `true`.
     #[serde(default = "yes")]
     pub admin_socket: bool,
-    /// `sqlite:PATH` or `postgres://USER:PASSWORD@HOST/NAME`, as a URL or a secret source. Default: `weir.db` in
-    /// `data_dir`.
+    /// `sqlite:PATH` or `postgres://USER:PASSWORD@HOST[,HOST…]/NAME`, as a URL or a secret source. Default: `weir.db`
+    /// in `data_dir`.
     #[serde(default)]
     pub database_url: Option<SecretUrl>,
-    /// Shared cache: `redis://…`, or `rediss://…` for TLS, as a URL or a secret source. Default: in-process cache.
+    /// Shared cache: a URL of [one server, Sentinels or a cluster](redis.md), or a secret source. Default: in-process
+    /// cache.
     #[serde(default)]
     pub redis_url: Option<SecretUrl>,
     /// Peppers that API keys are hashed under, the first for new keys; required on PostgreSQL outside development mode.
@@ -509,9 +511,9 @@ impl Config {
             problems.push(error.to_string());
         }
         if let Some(url) = &self.redis_url
-            && !matches!(url.scheme(), "redis" | "rediss")
+            && let Err(problem) = Cache::check_url(url)
         {
-            problems.push("`redis_url` must begin with redis:// or rediss://".to_owned());
+            problems.push(format!("`redis_url` {problem}"));
         }
         problems
     }

@@ -325,7 +325,8 @@ impl LayerParts {
         state.check(layer, &self.plugins, &before).await
     }
 
-    fn activate(&self, catalog: Catalog, version: i64) {
+    fn activate(&self, mut catalog: Catalog, version: i64) {
+        catalog.layer_version = version;
         report_left_out(&catalog);
         let models = catalog.models().count();
         self.catalog.replace(catalog);
@@ -383,9 +384,10 @@ impl LayerState {
     ) -> Result<(Self, Catalog), Vec<Problem>> {
         let problems = match self.newest_layer() {
             Ok(layer) => match self.check_problems(&layer, plugins, before).await {
-                Ok(catalog) => {
+                Ok(mut catalog) => {
                     let version = self.newest.as_ref().map_or(0, |newest| newest.version);
                     self.running = (version, layer);
+                    catalog.layer_version = version;
                     return Ok((self, catalog));
                 }
                 Err(problems) => problems,
@@ -399,7 +401,8 @@ impl LayerState {
             Some(newest) => newest.version,
         };
         let running = self.check_problems(&self.running.1, plugins, before);
-        let catalog = running.await?;
+        let mut catalog = running.await?;
+        catalog.layer_version = self.running.0;
         self.problem = Some(LayerProblem::of(version, &problems, None));
         Ok((self, catalog))
     }

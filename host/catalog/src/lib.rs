@@ -112,6 +112,8 @@ pub struct Catalog {
     /// Providers that are left out, for the log.
     pub left_out: Vec<OmittedProvider>,
     tells_what_is_missing: bool,
+    /// The version of its layer; 0 without a layer.
+    pub layer_version: i64,
 }
 
 /// A provider that is left out.
@@ -337,6 +339,7 @@ impl Catalog {
             plans: settings.plans.clone(),
             left_out,
             tells_what_is_missing: settings.tells_what_is_missing,
+            layer_version: 0,
         })
     }
 

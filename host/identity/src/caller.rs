@@ -318,6 +318,17 @@ impl CachedKey {
         StoredPlan::new(plan, self.plan_ends_at.map(Millis))
     }
 
+    /// Whether a request needs no look-up in the database.
+    fn suffices(&self, asked: &RequestedKey<'_>, now: Millis) -> bool {
+        let until = [
+            Some(self.expires_at),
+            Some(self.refresh_at),
+            self.plan_ends_at,
+        ];
+        let is_fresh = until.into_iter().flatten().all(|until| now.0 < until);
+        is_fresh && asked.epoch == Some(self.epoch)
+    }
+
     fn of(stored: &StoredKey, epoch: Epoch, now: Millis) -> Self {
         Self {
             expires_at: stored.expires_at.0,
@@ -395,6 +406,18 @@ impl Identification<'_> {
             }),
             _ => None,
         };
+        let recalled = record_key.and_then(|key| self.identity.cache.recall(key));
+        if let (Some(key), Some(record_key), Some(recalled)) = (&key, record_key, &recalled) {
+            let asked = RequestedKey {
+                key,
+                record_key,
+                epoch: Some(recalled.epoch),
+                proofs,
+            };
+            if let Some(caller) = self.recalled(&asked, &recalled.record).await? {
+                return Ok(caller);
+            }
+        }
         let address = bucket(self.address());
         let known = self
             .identity
@@ -442,29 +465,72 @@ impl Identification<'_> {
         }
     }
 
+    /// Authenticates a key whose record this process has, and counts the request; `None` if the record does not
+    /// suffice.
+    async fn recalled(
+        &self,
+        asked: &RequestedKey<'_>,
+        record: &CredentialRecord,
+    ) -> Result<Option<Caller>, ApiError> {
+        let now = self.identity.clock.now();
+        let cached = record.payload.read::<CachedKey>();
+        let Some(cached) = cached.filter(|cached| cached.suffices(asked, now)) else {
+            return Ok(None);
+        };
+        let (address, limits) = (bucket(self.address()), cached.limits.at(now));
+        let account = &*limits.account.0;
+        let counted = [
+            (Bucket::Address(&address), self.rate_of_address()),
+            (Bucket::User(account), self.rate_of_plan(limits.plan)),
+        ];
+        match self.identity.cache.count(&counted).await {
+            Ok(decisions) => {
+                let mut decisions = decisions.into_iter();
+                self.within("address", decisions.next(), None)?;
+                self.within("caller", decisions.next(), Some(account))?;
+            }
+            Err(error) => self.without_cache(error)?,
+        }
+        Ok(Some(self.caller(
+            asked,
+            record.user_id.clone(),
+            &cached,
+            now,
+        )))
+    }
+
+    /// Returns the caller of a valid key.
+    fn caller(
+        &self,
+        asked: &RequestedKey<'_>,
+        account: String,
+        cached: &CachedKey,
+        now: Millis,
+    ) -> Caller {
+        self.identity.last_used.touch(asked.key.id(), now);
+        Caller {
+            user_id: cached.holder_id.clone(),
+            account: AccountId(account),
+            role: cached.role,
+            plan: cached.plan().at(now),
+            limits: cached.limits.at(now),
+            rates: cached.rates.clone(),
+            filter_options: cached.filter_options.clone(),
+            data_limits: cached.data_limits.clone(),
+            content_log: cached.content_log,
+            proof: Proof::ApiKey {
+                hash: asked.record_key.secret.to_owned(),
+                id: asked.key.id().to_owned(),
+                project_id: cached.project_id.clone(),
+                models: cached.models.clone(),
+                scope: cached.scope,
+            },
+        }
+    }
+
     async fn key(&self, asked: RequestedKey<'_>, record: RecordLookup) -> Result<Caller, ApiError> {
         let now = self.identity.clock.now();
-        let caller = |account, cached: &CachedKey| {
-            self.identity.last_used.touch(asked.key.id(), now);
-            Caller {
-                user_id: cached.holder_id.clone(),
-                account: AccountId(account),
-                role: cached.role,
-                plan: cached.plan().at(now),
-                limits: cached.limits.at(now),
-                rates: cached.rates.clone(),
-                filter_options: cached.filter_options.clone(),
-                data_limits: cached.data_limits.clone(),
-                content_log: cached.content_log,
-                proof: Proof::ApiKey {
-                    hash: asked.record_key.secret.to_owned(),
-                    id: asked.key.id().to_owned(),
-                    project_id: cached.project_id.clone(),
-                    models: cached.models.clone(),
-                    scope: cached.scope,
-                },
-            }
-        };
+        let caller = |account, cached: &CachedKey| self.caller(&asked, account, cached, now);
         let may_be_shared = matches!(record, RecordLookup::Missing | RecordLookup::Found(_));
         // The cache has counted requests of known accounts with their own limits already.
         let is_known = matches!(record, RecordLookup::Found(_));
@@ -483,8 +549,7 @@ impl Identification<'_> {
             if now.0 >= cached.expires_at {
                 return self.refuse("api_key", "expired");
             }
-            let plan_ends_at = cached.plan_ends_at.unwrap_or(i64::MAX);
-            if now.0 < cached.refresh_at.min(plan_ends_at) {
+            if cached.suffices(&asked, now) {
                 self.count_shared(account, &cached.limits.at(now)).await?;
                 return Ok(caller(account.clone(), cached));
             }
@@ -702,8 +767,9 @@ impl Identification<'_> {
     /// Counts a request that the cache has not counted.
     async fn count(&self, limits: &RequestLimits) -> Result<(), ApiError> {
         let (account, rate) = (&*limits.account.0, self.rate_of_plan(limits.plan));
-        match self.identity.cache.take(Bucket::User(account), rate).await {
-            Ok(decision) => self.within("caller", Some(decision), Some(account)),
+        let limits = [(Bucket::User(account), rate)];
+        match self.identity.cache.count(&limits).await {
+            Ok(decisions) => self.within("caller", decisions.into_iter().next(), Some(account)),
             Err(error) => self.without_cache(error),
         }
     }

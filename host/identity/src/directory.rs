@@ -9,7 +9,6 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
-use weir_storage::database::SqlDialect;
 
 use super::filter_options::FilterOptions;
 use super::store::{KeyItem, PARTS_OF_KEY, read_item};
@@ -214,10 +213,7 @@ pub async fn name_keys(
     user_id: Option<&str>,
     hashes: &[String],
 ) -> sqlx::Result<BTreeMap<String, KeyName>> {
-    let list = match database.dialect() {
-        SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
-        SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
-    };
+    let list = database.dialect().texts(1);
     let sql = format!(
         "SELECT h.hash, k.id, k.name, k.prefix FROM api_key_hashes h JOIN api_keys k ON k.id = h.key_id \
          WHERE h.hash IN ({list}) AND (CAST($2 AS TEXT) IS NULL OR k.user_id = $2)"

@@ -96,6 +96,7 @@ pub struct Endpoint {
 /// The part of the OpenAPI document about an endpoint.
 #[derive(Debug, Clone, Copy)]
 struct Description {
+    methods: fn() -> Vec<HttpMethod>,
     operation: fn() -> Operation,
     tags: fn() -> Vec<&'static str>,
     schemas: fn(&mut Vec<NamedSchema>),
@@ -190,7 +191,8 @@ impl Endpoint {
     /// Returns the endpoint's operation in the document and adds the schemas to which it refers. `None` for an endpoint that
     /// the document leaves out.
     pub fn describe(&self, schemas: &mut Vec<NamedSchema>) -> Option<(HttpMethod, Operation)> {
-        let (method, described) = (self.method.as_ref()?, self.description?);
+        let described = self.description?;
+        let method = (described.methods)().into_iter().next()?;
         let mut operation = (described.operation)();
         let tags = (described.tags)().into_iter().map(str::to_owned);
         operation.tags.get_or_insert_default().extend(tags);
@@ -198,13 +200,6 @@ impl Endpoint {
             operation.operation_id = Some(id.to_owned());
         }
         (described.schemas)(schemas);
-        let method = match *method {
-            Method::POST => HttpMethod::Post,
-            Method::PUT => HttpMethod::Put,
-            Method::PATCH => HttpMethod::Patch,
-            Method::DELETE => HttpMethod::Delete,
-            _ => HttpMethod::Get,
-        };
         Some((method, operation))
     }
 
@@ -348,6 +343,7 @@ impl<S: Clone + Send + Sync + 'static> EndpointHandler<S> {
         T: 'static,
     {
         let description = Description {
+            methods: P::methods,
             operation: P::operation,
             tags: P::tags,
             schemas: P::schemas,

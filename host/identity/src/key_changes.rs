@@ -23,8 +23,8 @@ pub const DEVELOPMENT_USER: &str = "dev";
 /// The file in the data folder with the secret of development mode's API key.
 const DEVELOPMENT_KEY: &str = "keys/development-api-key";
 
-/// Revokes a user's key; every node rejects it immediately, even if it is cached. weir deletes the prompts and responses
-/// that the key's user chose to store.
+/// Revokes a user's key; this node rejects it immediately and all nodes within a second, even if it is cached. weir deletes the
+/// prompts and responses that the key's user chose to store.
 pub async fn revoke(core: &Core, user_id: &str, key_id: &str, by: &Actor) -> Result<(), ApiError> {
     let exists = RawKey::is_id(key_id)
         && store::has_key(&core.database, user_id, key_id)

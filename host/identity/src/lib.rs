@@ -6,7 +6,8 @@
 //! protects the web app's endpoints that use secrets.
 //!
 //! weir first queries the cache, in one round trip, for the key's record, the address's lockout and rate, and the
-//! user's rate. If the cache does not respond, weir rejects the request (`failure_policy`).
+//! user's rate. If the node has read the record from Redis within 15 s, weir only counts the request in the rates of
+//! the address and the user. If the cache does not respond, weir rejects the request (`failure_policy`).
 //!
 //! weir reads keys that are not in the cache from the database, once for all concurrent requests ([`key_lookups`]).
 //!

@@ -114,40 +114,46 @@ impl RequestRates {
     ///
     /// 429 with the part whose rate is exceeded, 503 if the cache does not respond.
     pub async fn admit(&self, cache: &Cache) -> Result<(), ApiError> {
-        for (part, rate) in &self.rates.0 {
-            let limits = [
-                ("requests", rate.requests_per_minute),
-                ("tokens", rate.tokens_per_minute),
-            ];
-            for (unit, limit) in limits {
-                let Some(limit) = limit else { continue };
-                let name = self.bucket(part, unit);
-                let decision = cache
-                    .take(Bucket::Part(&name), Rate::per_minute(limit))
-                    .await;
-                let decision = decision.map_err(|_| {
-                    ApiError::cache_unavailable("weir could not check the rates; retry later.")
-                })?;
-                if !decision.allowed {
-                    return Err(exceeded(part, unit, limit, decision.retry_after));
-                }
+        let limits: Vec<_> = self
+            .rates
+            .0
+            .iter()
+            .flat_map(|(part, rate)| {
+                let limits = [
+                    ("requests", rate.requests_per_minute),
+                    ("tokens", rate.tokens_per_minute),
+                ];
+                limits.map(|(unit, limit)| Some((part, unit, self.bucket(part, unit), limit?)))
+            })
+            .flatten()
+            .collect();
+        if limits.is_empty() {
+            return Ok(());
+        }
+        let counted: Vec<_> = limits
+            .iter()
+            .map(|(_, _, name, limit)| (Bucket::Part(name), Rate::per_minute(*limit)))
+            .collect();
+        let decisions = cache.count(&counted).await.map_err(|_| {
+            ApiError::cache_unavailable("weir could not check the rates; retry later.")
+        })?;
+        for ((part, unit, _, limit), decision) in limits.iter().zip(decisions) {
+            if !decision.allowed {
+                return Err(exceeded(part, unit, *limit, decision.retry_after));
             }
         }
         Ok(())
     }
 
     /// Counts the tokens of a charged request. The first one has counted at the beginning.
-    pub async fn charge(&self, cache: &Cache, tokens: u64) {
+    pub fn charge(&self, cache: &Cache, tokens: u64) {
         let more = u32::try_from(tokens.saturating_sub(1)).unwrap_or(u32::MAX);
         for (part, rate) in &self.rates.0 {
             let Some(limit) = rate.tokens_per_minute.filter(|_| more > 0) else {
                 continue;
             };
             let name = self.bucket(part, "tokens");
-            let rate = Rate::per_minute(limit);
-            if cache.charge(Bucket::Part(&name), rate, more).await.is_err() {
-                tracing::warn!("cannot count the tokens of a request in its rates");
-            }
+            cache.charge(Bucket::Part(&name), Rate::per_minute(limit), more);
         }
     }
 

@@ -279,10 +279,7 @@ pub async fn find_keys(
     database: &Database,
     ids: &[&str],
 ) -> sqlx::Result<Vec<(String, StoredKey)>> {
-    let among = match database.dialect() {
-        SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
-        SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
-    };
+    let among = database.dialect().texts(1);
     let text = format!(
         "SELECT k.id, k.user_id, k.holder_id, k.project_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, \
          k.models, k.scope, u.plan, {} AS plan_ends_at, u.rates, u.deleted_at, {OPTIONS}, {}, \

@@ -40,6 +40,7 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_identity::part_rates::RequestRates;
 use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::{self, RequestCharge};
+use weir_ledger::receipt::ReceiptFacts;
 use weir_ledger::usage::{Billable, Quantity};
 use weir_ledger::{
     AccountId, BudgetPart, Checkpoint, Credits, EndKey, HoldId, IdempotencyClaim, Ledger,
@@ -86,6 +87,8 @@ pub struct MeteredRequest {
     pub limits: ModelLimits,
     /// The requested number of images.
     pub images: u32,
+    /// The version of the catalog's layer.
+    pub catalog_version: i64,
 }
 
 /// The upstream of an attempt.
@@ -383,7 +386,7 @@ impl Meter {
             .settle(&self.payer.account, settle.clone(), deadline)
             .await
         {
-            Ok(settlement) => Ok(self.settled(to_charge, settlement).await),
+            Ok(settlement) => Ok(self.settled(to_charge, settlement)),
             Err(error @ (LedgerError::Refused(_) | LedgerError::Rejected(_))) => {
                 tracing::error!(request_id = self.metered.request_id, %error, "settling a request");
                 self.ledger.abandon(&self.payer.account, self.hold.clone());
@@ -408,7 +411,7 @@ impl Meter {
         // A repeated settlement is applied once, and returns the first one's result.
         let settling = self.ledger.settle(&self.payer.account, settle, deadline);
         match settling.await {
-            Ok(settlement) => Some(self.settled(to_charge, settlement).await),
+            Ok(settlement) => Some(self.settled(to_charge, settlement)),
             Err(error) => {
                 tracing::warn!(request_id = self.metered.request_id, %error, "cannot store a response for its idempotency key");
                 None
@@ -416,14 +419,14 @@ impl Meter {
         }
     }
 
-    async fn settled(&self, to_charge: BilledUsage, settlement: Settlement) -> BilledUsage {
-        billing::summary_cache::drop_summary(&self.cache, &self.payer.account).await;
+    fn settled(&self, to_charge: BilledUsage, settlement: Settlement) -> BilledUsage {
+        billing::summary_cache::drop_summary_soon(&self.cache, &self.payer.account);
         let tokens = to_charge.tokens;
         // A character or a second of input counts as a token in the rates.
         let units = self.metered.size.units.map_or(0, |units| units.count);
         let used = tokens.input.saturating_add(tokens.output);
         let used = used.saturating_add(units.unsigned_abs());
-        self.rates.charge(&self.cache, used).await;
+        self.rates.charge(&self.cache, used);
         if let Some(attempt) = &self.attempt {
             attempt.adapter.counters().charge(settlement.charged);
             if let Some(sampler) = &attempt.sampler {
@@ -581,6 +584,14 @@ impl Meter {
         };
         let cost = charge.provider_cost_nano_usd;
         let cost = cost.saturating_add(self.written_off_nano_usd);
+        let receipt = self.price_used().map(|price| {
+            let factors = &self.factors;
+            let mut facts = ReceiptFacts::new(price, factors, &used, self.metered.catalog_version);
+            facts.reported = sequence.usage().map(usage::reported_figures);
+            facts.seen = [self.metered.size.text_bytes, sequence.received().bytes];
+            facts.percent = self.cached.as_ref().map(|cached| cached.percent);
+            Box::new(facts)
+        });
         RequestUsage {
             provider,
             adapter_digest,
@@ -589,6 +600,7 @@ impl Meter {
             latency_ms: self.started.elapsed().as_millis() as u64,
             attempts: self.attempts,
             estimated: checked.estimated,
+            receipt,
         }
     }
 
@@ -597,6 +609,7 @@ impl Meter {
         let nothing = (CheckedUsage::default(), RequestCharge::default());
         RequestUsage {
             estimated: true,
+            receipt: None,
             ..self.used(&Sequence::new(0), &nothing.0, &nothing.1)
         }
     }

@@ -75,6 +75,7 @@ struct PriceTerms {
     factors: PriceFactors,
     /// Whether the plan's credits pay, too.
     in_plan: bool,
+    catalog_version: i64,
 }
 
 impl PriceTerms {
@@ -82,6 +83,7 @@ impl PriceTerms {
         Self {
             factors: catalog.factors_of(plan),
             in_plan: catalog.is_in_plan(plan, model),
+            catalog_version: catalog.layer_version,
         }
     }
 }
@@ -193,7 +195,9 @@ async fn begin(
             ResponseSource::Cache(found)
         }
         (None, None) => {
-            let PriceTerms { factors, in_plan } = &terms;
+            let PriceTerms {
+                factors, in_plan, ..
+            } = &terms;
             if files::are_unread(&resolved) {
                 let read = files::read(parts, &payer, &context, factors, *in_plan, &mut resolved);
                 Box::pin(read).await?;
@@ -328,6 +332,7 @@ impl AdmittedRequest {
             size: resolved.size,
             limits: resolved.limits(),
             images: resolved.images,
+            catalog_version: terms.catalog_version,
         };
         let key = asked.key.map(|key| (key, payer.account.clone()));
         let meter = Meter::new(parts, payer, rates, metered, terms.factors);

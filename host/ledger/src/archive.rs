@@ -20,6 +20,7 @@ use sqlx::{Column as _, Row as _};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::{SqlDialect, Transaction};
+use weir_storage::ids::Hex;
 
 use crate::budgets::{BudgetPart, Budgets};
 use crate::plans::day;
@@ -165,14 +166,20 @@ fn write(folder: &Path, rows: &[AnyRow]) -> Result<(), ArchiveError> {
     Ok(File::open(folder)?.sync_all()?)
 }
 
-/// Returns all columns that are not null.
+/// Returns all columns that are not null; bytes as hexadecimal digits.
 fn fields(row: &AnyRow) -> sqlx::Result<Map<String, Value>> {
     let mut fields = Map::new();
     for column in row.columns() {
         let index = column.ordinal();
         let value = match row.try_get::<Option<i64>, _>(index) {
             Ok(number) => number.map(Value::from),
-            Err(_) => row.try_get::<Option<String>, _>(index)?.map(Value::from),
+            Err(_) => match row.try_get::<Option<String>, _>(index) {
+                Ok(text) => text.map(Value::from),
+                Err(_) => {
+                    let bytes: Option<Vec<u8>> = row.try_get(index)?;
+                    bytes.map(|bytes| Value::from(Hex(&bytes).to_string()))
+                }
+            },
         };
         fields.extend(value.map(|value| (column.name().to_owned(), value)));
     }

@@ -24,12 +24,12 @@ use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 use weir_storage::database::SqlDialect;
 
-use crate::health::CommitterHealth;
-use crate::operation::{Action, Operation, OperationEffect, OperationOutcome};
+use crate::health::{CommitterHealth, Writer};
+use crate::operation::{Action, CommitResult, Operation, OperationEffect, OperationOutcome};
 use crate::store::{LedgerStore, LedgerStoreError};
 
 /// Operations in one transaction.
-const BATCH: usize = 256;
+pub(crate) const BATCH: usize = 256;
 
 /// Bytes of stored responses in one transaction, beyond the first one.
 const BATCH_ANSWER_BYTES: usize = 4 << 20;
@@ -50,9 +50,6 @@ pub trait OutcomeReceiver {
     /// Sends the outcome, and returns whether the caller received it.
     fn answer(self, answer: CommitResult) -> bool;
 }
-
-/// An outcome, or the database's error.
-pub type CommitResult = Result<OperationOutcome, String>;
 
 #[derive(Debug)]
 pub enum CommitterInput<R> {
@@ -144,7 +141,11 @@ impl<R: OutcomeReceiver> Committer<R> {
             return CommitterAction::Idle;
         }
         CommitterAction::Commit {
-            pause: if again { self.pause() } else { Duration::ZERO },
+            pause: if again {
+                retry_pause(self.failures)
+            } else {
+                Duration::ZERO
+            },
         }
     }
 
@@ -259,11 +260,12 @@ impl<R: OutcomeReceiver> Committer<R> {
             self.callers.push(caller);
         }
     }
+}
 
-    fn pause(&self) -> Duration {
-        let doublings = self.failures.saturating_sub(1).min(10);
-        PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE)
-    }
+/// Returns the pause before a write is repeated after a number of failures.
+pub(crate) fn retry_pause(failures: u32) -> Duration {
+    let doublings = failures.saturating_sub(1).min(10);
+    PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE)
 }
 
 fn answer_bytes(operation: &Operation) -> usize {
@@ -314,19 +316,26 @@ pub(crate) fn start(
     dialect: SqlDialect,
     health: Arc<CommitterHealth>,
 ) -> io::Result<()> {
+    spawn_writer("ledger", dialect, run(store, submitted, dialect, health))
+}
+
+/// Runs a task that writes. SQLite blocks the thread during disk writes, so the task has a thread of its own.
+pub(crate) fn spawn_writer(
+    name: &str,
+    dialect: SqlDialect,
+    writing: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
     match dialect {
-        // SQLite blocks the thread during disk writes.
         SqlDialect::Sqlite => {
             let runtime = runtime::Builder::new_current_thread()
                 .enable_time()
                 .build()?;
-            let committing = move || runtime.block_on(run(store, submitted, dialect, health));
             thread::Builder::new()
-                .name("ledger".to_owned())
-                .spawn(committing)?;
+                .name(name.to_owned())
+                .spawn(move || runtime.block_on(writing))?;
         }
         SqlDialect::Postgres => {
-            tokio::spawn(run(store, submitted, dialect, health));
+            tokio::spawn(writing);
         }
     }
     Ok(())
@@ -334,9 +343,9 @@ pub(crate) fn start(
 
 /// Runs all ready tasks as long as they submit operations: these share the next commit, the largest cost of an
 /// operation. With a free processor, no task waits.
-async fn wait_for_company(
-    arrived: &mut Vec<CommitterMessage>,
-    submitted: &mut mpsc::Receiver<CommitterMessage>,
+pub(crate) async fn wait_for_company<T>(
+    arrived: &mut Vec<T>,
+    mut submitted: impl FnMut() -> Option<T>,
     dialect: SqlDialect,
 ) {
     let began = Instant::now();
@@ -348,7 +357,7 @@ async fn wait_for_company(
             SqlDialect::Postgres => tokio::task::yield_now().await,
         }
         while arrived.len() < BATCH
-            && let Ok(more) = submitted.try_recv()
+            && let Some(more) = submitted()
         {
             arrived.push(more);
         }
@@ -372,11 +381,11 @@ async fn run(
                 for flush in flushes.drain(..) {
                     let _ = flush.send(());
                 }
-                health.rest();
+                health.rest(Writer::Batches);
                 if submitted.recv_many(&mut arrived, BATCH).await == 0 {
                     return;
                 }
-                wait_for_company(&mut arrived, &mut submitted, dialect).await;
+                wait_for_company(&mut arrived, || submitted.try_recv().ok(), dialect).await;
                 let operations = arrived.drain(..).filter_map(|submitted| match submitted {
                     CommitterMessage::Operation(operation, reply) => {
                         Some(CommitterInput::Submit(operation, reply))
@@ -393,10 +402,10 @@ async fn run(
             CommitterAction::Commit { pause } => {
                 if !pause.is_zero() {
                     // A failing batch counts as busy the whole time.
-                    health.begin();
+                    health.begin(Writer::Batches);
                     tokio::time::sleep(pause).await;
                 }
-                health.begin();
+                health.begin(Writer::Batches);
                 let began = Instant::now();
                 let result = store.commit(committer.batch()).await;
                 health.conclude(&result, began.elapsed());

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
@@ -34,12 +35,26 @@ pub(crate) struct CommitterHealth {
     metrics: LedgerMetrics,
 }
 
+/// The two writers of a node, which do not wait for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writer {
+    /// Batches of operations.
+    Batches,
+    /// Appends to the log of settlements.
+    Log,
+}
+
 #[derive(Debug, Default)]
-struct CommitterState {
+struct CommitterState([WriterState; 2]);
+
+#[derive(Debug, Default)]
+struct WriterState {
     /// The start of the current batch, including its retries.
     busy_since: Option<Instant>,
     /// Whether the last write failed. Only the log has the reason, because the readiness endpoint is public.
     has_failed: bool,
+    /// Whether it has settled a request.
+    settles: bool,
 }
 
 /// Metrics since the start. All clones share them.
@@ -51,6 +66,9 @@ pub struct LedgerMetrics {
     refused: Family<RefusedLabels, Counter>,
     overrun: Counter<f64, AtomicU64>,
     openings: Family<OpeningLabels, Counter>,
+    appends: Histogram,
+    appended: Counter,
+    tail: Gauge,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -76,6 +94,9 @@ impl CommitterHealth {
                 refused: Family::default(),
                 overrun: Counter::default(),
                 openings: Family::default(),
+                appends: Histogram::new(COMMITS),
+                appended: Counter::default(),
+                tail: Gauge::default(),
             },
         }
     }
@@ -93,31 +114,41 @@ impl CommitterHealth {
 
     /// Returns the reason why the ledger cannot commit, in words; `None` while it can.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let state = self.lock();
-        if state.has_failed {
+        let CommitterState(writers) = &*self.lock();
+        if writers.iter().any(|writer| writer.has_failed) {
             return Some("the database does not commit; see the log for the reason".to_owned());
         }
-        let busy = state.busy_since?.elapsed();
+        let busy = writers.iter().filter_map(|writer| writer.busy_since).min();
+        let busy = busy?.elapsed();
         (busy > STUCK).then(|| format!("a commit has been running for {} s", busy.as_secs()))
     }
 
-    /// Returns whether the last write succeeded, and no commit takes long.
+    /// Returns whether the last writes succeeded, and no write of settlements takes long: those of the log, once there are
+    /// any.
     pub(crate) fn is_well(&self) -> bool {
-        let state = self.lock();
-        !state.has_failed
-            && state
+        let CommitterState(writers) = &*self.lock();
+        let settling = match writers[Writer::Log as usize].settles {
+            true => Writer::Log,
+            false => Writer::Batches,
+        };
+        !writers.iter().any(|writer| writer.has_failed)
+            && writers[settling as usize]
                 .busy_since
                 .is_none_or(|since| since.elapsed() <= LONG_COMMIT)
     }
 
     /// Marks the start of a batch, or its retry.
-    pub(crate) fn begin(&self) {
-        self.lock().busy_since.get_or_insert_with(Instant::now);
+    pub(crate) fn begin(&self, writer: Writer) {
+        let CommitterState(writers) = &mut *self.lock();
+        writers[writer as usize]
+            .busy_since
+            .get_or_insert_with(Instant::now);
     }
 
-    /// Marks the committer as idle.
-    pub(crate) fn rest(&self) {
-        self.lock().busy_since = None;
+    /// Marks a writer as idle.
+    pub(crate) fn rest(&self, writer: Writer) {
+        let CommitterState(writers) = &mut *self.lock();
+        writers[writer as usize].busy_since = None;
     }
 
     /// Records the result and the duration of a batch.
@@ -126,32 +157,58 @@ impl CommitterHealth {
         result: &Result<Vec<OperationOutcome>, LedgerStoreError>,
         took: Duration,
     ) {
-        let has_failed = match result {
-            Ok(outcomes) => {
-                self.metrics.count(outcomes, took);
-                false
-            }
-            // The database responds, but rejects the operation.
-            Err(LedgerStoreError::Rejected(_)) => false,
-            Err(LedgerStoreError::Unavailable(_) | LedgerStoreError::Unknown(_)) => {
-                self.metrics.failures.inc();
-                true
-            }
+        if let Ok(outcomes) = result {
+            self.metrics.count(outcomes, took);
+        }
+        self.note(Writer::Batches, result.as_ref().err(), false);
+    }
+
+    /// Records the result and the duration of an append of records to the log.
+    pub(crate) fn conclude_append(
+        &self,
+        records: usize,
+        result: &Result<bool, LedgerStoreError>,
+        took: Duration,
+    ) {
+        if *result == Ok(true) {
+            self.metrics.appends.observe(took.as_secs_f64());
+            self.metrics.appended.inc_by(records as u64);
+        }
+        self.note(Writer::Log, result.as_ref().err(), true);
+    }
+
+    fn note(&self, writer: Writer, error: Option<&LedgerStoreError>, settles: bool) {
+        // The database responds, but rejects the operation.
+        let has_failed = !matches!(error, None | Some(LedgerStoreError::Rejected(_)));
+        if has_failed {
+            self.metrics.failures.inc();
+        }
+        let CommitterState(writers) = &mut *self.lock();
+        writers[writer as usize] = WriterState {
+            busy_since: None,
+            has_failed,
+            settles,
         };
-        let mut state = self.lock();
-        state.busy_since = None;
-        state.has_failed = has_failed;
     }
 
     /// Records the result of another write: an idle committer has no result of its own.
-    pub(crate) fn wrote(&self, result: &sqlx::Result<()>) {
-        let mut state = self.lock();
+    pub(crate) fn wrote<T>(&self, result: &sqlx::Result<T>) {
+        let CommitterState(writers) = &mut *self.lock();
         match result {
-            Err(_) => state.has_failed = true,
-            // The result of a batch that is being retried takes precedence.
-            Ok(()) if state.busy_since.is_none() => state.has_failed = false,
-            Ok(()) => {}
+            Err(_) => writers[Writer::Batches as usize].has_failed = true,
+            Ok(_) => {
+                // The result of a batch that is being retried takes precedence.
+                let idle = writers
+                    .iter_mut()
+                    .filter(|writer| writer.busy_since.is_none());
+                idle.for_each(|writer| writer.has_failed = false);
+            }
         }
+    }
+
+    /// Counts the records of the log that are not folded.
+    pub(crate) fn count_tail(&self, records: usize) {
+        self.metrics.tail.set(records as i64);
     }
 
     fn lock(&self) -> MutexGuard<'_, CommitterState> {
@@ -194,6 +251,22 @@ impl LedgerMetrics {
             "Requests that began in memory, without waiting, or by a commit in the database",
             self.openings.clone(),
         );
+        registry.register_with_unit(
+            "append",
+            "Duration of an append to the log of settlements",
+            Unit::Seconds,
+            self.appends.clone(),
+        );
+        registry.register(
+            "appended_records",
+            "Ends of requests that the log of settlements has stored",
+            self.appended.clone(),
+        );
+        registry.register(
+            "unfolded_records",
+            "Ends of requests in the log that their accounts do not show yet",
+            self.tail.clone(),
+        );
     }
 
     fn count(&self, outcomes: &[OperationOutcome], took: Duration) {
@@ -233,25 +306,25 @@ mod tests {
     fn what_fails_is_trouble_until_something_is_written() {
         let health = CommitterHealth::new();
         assert_eq!(health.trouble(), None);
-        health.begin();
+        health.begin(Writer::Batches);
         health.conclude(&full(), Duration::ZERO);
         let why = health.trouble().expect("it is in trouble");
         assert!(!why.contains("the disk is full"), "{why}");
         // A successful other write does not prove that the retried batch can be written.
-        health.begin();
+        health.begin(Writer::Batches);
         health.wrote(&Ok(()));
         assert!(health.trouble().is_some());
         health.conclude(&Ok(Vec::new()), Duration::ZERO);
         assert_eq!(health.trouble(), None);
 
         // No caller waits for the failed operation, so it is not retried.
-        health.begin();
+        health.begin(Writer::Batches);
         health.conclude(&full(), Duration::ZERO);
-        health.rest();
+        health.rest(Writer::Batches);
         assert!(health.trouble().is_some());
         health.wrote(&Ok(()));
         assert_eq!(health.trouble(), None);
-        health.wrote(&Err(sqlx::Error::PoolTimedOut));
+        health.wrote::<()>(&Err(sqlx::Error::PoolTimedOut));
         assert!(health.trouble().is_some());
     }
 }

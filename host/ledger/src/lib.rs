@@ -10,7 +10,8 @@
 //! - [`committer`]: many operations in one transaction; [`store`]: its SQL; [`verify`]: verification of the stored
 //!   data.
 //! - `openings`: holds in memory, so that a request needs one write; on PostgreSQL they come from *blocks*, credits that
-//!   a node has reserved in advance.
+//!   a node has reserved in advance. [`log`] makes their ends durable without the rows of their accounts.
+//! - [`receipt`]: the facts behind each charge, which entries keep; the entries of an account form a chain of hashes.
 //! - [`archive`]: the removal of old entries from the database.
 //! - [`Ledger`] is the interface for requests; [`keys`]: one outcome for each idempotency key; [`idempotency`]: the
 //!   responses that are stored with keys.
@@ -45,11 +46,13 @@ mod health;
 pub mod idempotency;
 pub mod keys;
 mod ledger;
+pub mod log;
 pub mod openings;
 pub mod operation;
 pub mod plans;
 pub mod price;
 pub mod pricing;
+pub mod receipt;
 pub mod settings;
 pub mod shortage;
 pub mod store;

@@ -79,11 +79,14 @@ pub enum Action {
     EndKey(EndKey),
     /// Reserve more credits for a node's openings in memory, if it has too few.
     FillBlock(Box<FillBlock>),
+    /// Fold the tail of the node's log that concerns the account. Each operation does so first.
+    Fold,
     /// Return the blocks of a node.
     EndBlocks {
         /// The node's run.
         boot_id: BootId,
-        /// Whether the blocks stay if the run has a valid lease when they would be returned: it may have come back.
+        /// Whether the blocks stay if the run may still use them when they would be returned: it has a valid lease again, or
+        /// its log is not folded.
         unless_leased: bool,
     },
 }
@@ -219,7 +222,7 @@ pub struct BlockKey {
     pub top_up_only: bool,
 }
 
-/// Fills a node's block up to a quarter of the credits that are available to it.
+/// Fills a node's block up to what its node soon needs, and at most to a quarter of the credits that are available to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FillBlock {
     /// The block. Parts without budgets are left out.
@@ -228,6 +231,8 @@ pub struct FillBlock {
     pub left: Credits,
     /// The amount of a usual hold. A block that has no room for two of them is not filled.
     pub usual: Credits,
+    /// Credits that the node probably needs within seconds.
+    pub wanted: Credits,
 }
 
 /// Records the usage so far.
@@ -344,6 +349,9 @@ pub enum HoldState {
 
 pub type OperationOutcome = Result<OperationEffect, LedgerRefusal>;
 
+/// An outcome, or the database's error.
+pub type CommitResult = Result<OperationOutcome, String>;
+
 /// The operation is done: now, or at its first request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OperationEffect {
@@ -397,6 +405,8 @@ pub enum OperationEffect {
     KeyEnded,
     /// The blocks have their credits, or are returned.
     BlocksChanged,
+    /// No record of the account is in the tail of the node's log.
+    Folded,
 }
 
 /// The operation is not done, and nothing has changed.

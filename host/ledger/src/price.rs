@@ -81,6 +81,18 @@ impl Price {
         }
     }
 
+    /// Returns the prices of a request with this many input tokens; `None` if the price is not of tokens.
+    pub fn tier(&self, input_tokens: u64) -> Option<&TokenPrices> {
+        match self {
+            Self::Text {
+                above: Some((threshold, above)),
+                ..
+            } if input_tokens > *threshold => Some(above),
+            Self::Text { base, .. } => Some(base),
+            Self::Image(_) | Self::Units { .. } => None,
+        }
+    }
+
     pub fn unit(&self) -> Unit {
         match self {
             Self::Text { .. } => Unit::Tokens,

@@ -48,11 +48,8 @@ const FACTOR_SCALE: i128 = 10_000;
 /// The result is at most [`Credits::MAX`]: no single request is believed to cost more.
 pub fn charge(price: &Price, factors: &PriceFactors, used: &Billable) -> RequestCharge {
     match price {
-        Price::Text { base, above } => {
-            let prices = match above {
-                Some((threshold, above)) if used.tokens.input > *threshold => above,
-                _ => base,
-            };
+        Price::Text { base, .. } => {
+            let prices = price.tier(used.tokens.input).unwrap_or(base);
             of_tokens(exact(prices, used), factors)
         }
         Price::Image(image) => of_images(*image, factors, used.images),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-/// The lease on a node's holds.
+/// The lease on a node's holds, and the checkpoints of its requests.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseSettings {
     /// Interval between renewals of the lease, and between searches for expired ones. Default: 5 s.
@@ -14,6 +14,8 @@ pub struct LeaseSettings {
     pub valid_for: Duration,
     /// Maximum age of a request: the node ends an older hold. Default: 15 minutes.
     pub longest_request: Duration,
+    /// Interval between checkpoints of a request: a crash loses the usage since the last one. Default: 2 s.
+    pub checkpoint_every: Duration,
 }
 
 impl Default for LeaseSettings {
@@ -22,6 +24,7 @@ impl Default for LeaseSettings {
             renew_every: Duration::from_secs(5),
             valid_for: Duration::from_secs(30),
             longest_request: Duration::from_secs(15 * 60),
+            checkpoint_every: Duration::from_secs(2),
         }
     }
 }
@@ -43,6 +46,7 @@ impl Default for LedgerSettings {
         let LeaseSettings {
             renew_every,
             valid_for,
+            checkpoint_every,
             ..
         } = LeaseSettings::default();
         let ms = |duration: Duration| {
@@ -51,7 +55,7 @@ impl Default for LedgerSettings {
         Self {
             renew_ms: ms(renew_every),
             lease_ms: ms(valid_for),
-            checkpoint_ms: ms(Duration::from_secs(2)),
+            checkpoint_ms: ms(checkpoint_every),
         }
     }
 }
@@ -61,6 +65,7 @@ impl LedgerSettings {
         LeaseSettings {
             renew_every: Duration::from_millis(self.renew_ms.get()),
             valid_for: Duration::from_millis(self.lease_ms.get()),
+            checkpoint_every: self.checkpoint_every(),
             ..LeaseSettings::default()
         }
     }

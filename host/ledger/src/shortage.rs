@@ -2,7 +2,8 @@
 //!
 //! A batch that misses credits of its own run's blocks is not done: the node stores its holds, returns the blocks, and
 //! tries again. A refusal for which other runs' blocks reserve the credits calls these back and becomes
-//! [`LedgerRefusal::Blocked`]: the caller tries again.
+//! [`LedgerRefusal::Blocked`]: the caller tries again. So does the caller of an operation that [waits for
+//! blocks](waits_for_blocks).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +46,8 @@ pub fn decide(
         let Some(account) = accounts.get(&operation.account) else {
             continue;
         };
-        if look_at_others(account, operation, outcome, run) {
+        let is_blocked = *outcome == Err(LedgerRefusal::Blocked);
+        if is_blocked || look_at_others(account, operation, outcome, run) {
             *outcome = Err(LedgerRefusal::Blocked);
             called.insert(operation.account.clone());
         } else if run.is_some_and(|run| misses_plan(account, operation, run)) {
@@ -55,7 +57,16 @@ pub fn decide(
     Decision::Done { outcomes, called }
 }
 
-/// Returns whether an action would return the blocks of one of these runs, which have valid leases, although it must not: the
+/// Returns whether an operation must wait until other runs have returned their blocks: it needs an exact balance, or lowers
+/// what they may spend. Until then it is [`LedgerRefusal::Blocked`]. The blocks of a silent node are returned after its lease.
+pub fn waits_for_blocks(operation: &Operation, account: &Account, run: Option<&BootId>) -> bool {
+    let mut blocks = account.blocks.iter();
+    operation.action.needs_returned_blocks()
+        && blocks
+            .any(|(key, block)| Some(&key.boot_id) != run && block.reserved.total() > Credits::ZERO)
+}
+
+/// Returns whether an action would return the blocks of one of these runs, which may still use them, although it must not: the
 /// run has come back since another node looked for it.
 pub fn spares_blocks(action: &Action, leased: &BTreeSet<BootId>) -> bool {
     let Action::EndBlocks {

@@ -15,6 +15,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::credits::Credits;
+use crate::receipt::ReceiptFacts;
 
 /// A request's tokens, verified by the host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -167,6 +168,9 @@ pub struct RequestUsage {
     pub attempts: u32,
     /// Whether the counts are the host's own estimate.
     pub estimated: bool,
+    /// The facts behind the charge; `None` without one, and in records of earlier versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptFacts>>,
 }
 
 /// The usage and the charges of many requests, as in `usage_daily`. If a charge is taken back on another day, that
@@ -612,6 +616,7 @@ mod tests {
             latency_ms: 7,
             attempts: 8,
             estimated: true,
+            receipt: None,
         };
         assert_eq!(usage, expected);
         assert_eq!(serde_json::to_string(&usage).unwrap(), stored);

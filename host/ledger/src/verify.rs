@@ -6,7 +6,7 @@
 //! Entries never change. The database therefore keeps the sums of verified entries for each account, and the next
 //! verification begins after them; it reads usage again from the first moment of that day on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::TryStreamExt as _;
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
@@ -14,10 +14,11 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 
-use crate::account::Pools;
+use crate::account::{EntryHash, Pools};
 use crate::budgets::{BudgetPart, BudgetWindow, Budgets, Counter};
-use crate::operation::AccountId;
-use crate::store::statement;
+use crate::log::LogRecord;
+use crate::operation::{AccountId, HoldId};
+use crate::store::{chain, statement};
 use crate::usage::COUNTS;
 
 /// A broken invariant.
@@ -290,6 +291,11 @@ pub async fn look(
     }
     progress("the count of a budget does not match entries and holds");
     violations.extend(budgets_that_differ(&mut snapshot, extent, first, Millis(day)).await?);
+    progress("an entry is not the one whose hash the next one names");
+    violations.extend(broken_chains(&mut snapshot, after).await?);
+    progress("the log has settlements that no reserved credits cover, or that nobody folds");
+    let lapsed_before = Millis(now.0 - SWEEP_ALLOWANCE_MS);
+    violations.extend(log_violations(&mut snapshot, database.dialect(), lapsed_before).await?);
     progress("the statement of an account does not add up to its balance");
     violations.extend(statements_that_differ(&mut snapshot, after).await?);
     let findings = Findings {
@@ -383,6 +389,143 @@ async fn budgets_that_differ(
             if counters.any(differs) {
                 violated("the count of a budget is not the sum of its entries");
             }
+        }
+    }
+    violations.truncate(LISTED as usize);
+    Ok(violations)
+}
+
+/// Returns the accounts with an entry after `after` that does not have the hash which the next entry, or the account, names.
+/// Between entries in the chain, there may be others: of the archive, and of nodes of an earlier release.
+async fn broken_chains(snapshot: &mut AnyConnection, after: i64) -> sqlx::Result<Vec<Violation>> {
+    let links = format!("{} WHERE number > $1 ORDER BY number", chain::find_links());
+    let mut links = sqlx::query(AssertSqlSafe(links))
+        .bind(after)
+        .fetch(&mut *snapshot);
+    let mut last: BTreeMap<String, (i64, EntryHash)> = BTreeMap::new();
+    let mut broken = BTreeSet::new();
+    while let Some(row) = links.try_next().await? {
+        let link = chain::read_link(&row)?;
+        let Some(previous) = link.previous else {
+            continue;
+        };
+        if let Some((sequence, hash)) = last.get(&link.account)
+            && sequence + 1 == link.sequence
+            && *hash != *previous
+        {
+            broken.insert(link.account.clone());
+        }
+        last.insert(link.account, (link.sequence, link.hash));
+    }
+    drop(links);
+    let accounts = "SELECT id, last_hash FROM accounts WHERE last_hash IS NOT NULL";
+    let mut accounts = sqlx::query(accounts).fetch(snapshot);
+    while let Some(row) = accounts.try_next().await? {
+        let (id, hash): (String, Vec<u8>) = (row.try_get(0)?, row.try_get(1)?);
+        if last.get(&id).is_some_and(|(_, last)| *last != *hash) {
+            broken.insert(id);
+        }
+    }
+    let broken = broken.into_iter().take(LISTED as usize);
+    let broken = broken.map(|subject| Violation {
+        invariant: "I1",
+        what: "an entry is not the one whose hash the next one names",
+        subject,
+    });
+    Ok(broken.collect())
+}
+
+/// Returns the runs that have ended, and whose logs are not folded, and the accounts whose blocks do not cover what the log
+/// charges, or whose free credits on SQLite. Rows stay in the log for a moment after their fold.
+async fn log_violations(
+    snapshot: &mut AnyConnection,
+    dialect: SqlDialect,
+    lapsed_before: Millis,
+) -> sqlx::Result<Vec<Violation>> {
+    let rows = sqlx::query(
+        "SELECT l.boot_id, l.records, n.lease_until, l.ordinal FROM ledger_log l \
+         LEFT JOIN node_leases n ON n.boot_id = l.boot_id ORDER BY l.boot_id, l.ordinal",
+    )
+    .fetch_all(&mut *snapshot)
+    .await?;
+    let mut violations = Vec::new();
+    let mut charges = BTreeMap::new();
+    for row in &rows {
+        let run: String = row.try_get(0)?;
+        let lease_until: Option<i64> = row.try_get(2)?;
+        if lease_until.is_none_or(|until| until <= lapsed_before.0) {
+            violations.push(Violation {
+                invariant: "I7",
+                what: "the log of a run has outlived its node's lease",
+                subject: run.clone(),
+            });
+        }
+        // Row 0 has checkpoints, which charge nothing yet.
+        if row.try_get::<i64, _>(3)? == 0 {
+            continue;
+        }
+        let records: Vec<LogRecord> = serde_json::from_str(row.try_get(1)?)
+            .map_err(|error| sqlx::Error::Decode(error.into()))?;
+        for record in records {
+            charges.insert(record.hold().clone(), (run.clone(), record));
+        }
+    }
+    let listed = dialect.texts(1);
+    let holds: Vec<_> = charges.keys().collect();
+    let folded: Vec<String> = sqlx::query_scalar(AssertSqlSafe(format!(
+        "SELECT hold_id FROM entries WHERE hold_id IN ({listed})"
+    )))
+    .bind(serde_json::to_string(&holds).map_err(|error| sqlx::Error::Encode(error.into()))?)
+    .fetch_all(&mut *snapshot)
+    .await?;
+    for hold in folded {
+        charges.remove(&HoldId(hold));
+    }
+    let accounts: BTreeSet<_> = charges
+        .values()
+        .map(|(_, record)| record.account())
+        .collect();
+    let reserved = match dialect {
+        SqlDialect::Sqlite => {
+            "SELECT id, '', '', 0, plan_credits - plan_held, top_up_credits - top_up_held FROM accounts WHERE id"
+        }
+        SqlDialect::Postgres => {
+            "SELECT account_id, boot_id, parts, top_up_only, plan_reserved, top_up_reserved FROM blocks WHERE account_id"
+        }
+    };
+    let reserved = sqlx::query(AssertSqlSafe(format!("{reserved} IN ({listed})")))
+        .bind(serde_json::to_string(&accounts).map_err(|error| sqlx::Error::Encode(error.into()))?)
+        .fetch_all(snapshot)
+        .await?;
+    let mut left = BTreeMap::new();
+    for row in &reserved {
+        let key: (String, String, String, i64) = (
+            row.try_get(0)?,
+            row.try_get(1)?,
+            row.try_get(2)?,
+            row.try_get(3)?,
+        );
+        left.insert(key, (row.try_get::<i64, _>(4)?, row.try_get::<i64, _>(5)?));
+    }
+    for (run, record) in charges.into_values() {
+        let account = record.account().0.clone();
+        let key = match dialect {
+            SqlDialect::Sqlite => Default::default(),
+            SqlDialect::Postgres => {
+                let (parts, top_up_only) = record.block();
+                (run, parts, i64::from(top_up_only))
+            }
+        };
+        let key = (account.clone(), key.0, key.1, key.2);
+        let (plan, top_up) = left.entry(key).or_default();
+        *plan -= record.charged().plan.micro();
+        *top_up -= record.charged().top_up.micro();
+        if *plan < 0 || *top_up < 0 {
+            violations.push(Violation {
+                invariant: "I2",
+                what: "the settlements in the log exceed the credits that are reserved for them",
+                subject: account,
+            });
         }
     }
     violations.truncate(LISTED as usize);

@@ -4,7 +4,6 @@ use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
-use weir_storage::database::SqlDialect;
 
 use crate::events::{EventContent, EventType, PaymentEvent};
 use crate::store::of_user;
@@ -151,10 +150,7 @@ pub async fn due<'a>(
         DueEvents::New => "attempts = 0",
         DueEvents::Retries => "attempts > 0",
     };
-    let keys = match database.dialect() {
-        SqlDialect::Sqlite => "SELECT value FROM json_each($2)",
-        SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($2 AS JSONB))",
-    };
+    let keys = database.dialect().texts(2);
     let text = format!(
         "SELECT * FROM payment_events WHERE {condition} AND next_attempt_at <= $1 \
          AND COALESCE(user_id, customer_id, subject, id) NOT IN ({keys}) ORDER BY next_attempt_at, id LIMIT $3"

@@ -266,11 +266,48 @@ impl SecretUrl {
     pub fn scheme(&self) -> &str {
         self.0.split_once(':').map_or("", |(scheme, _)| scheme)
     }
+
+    pub fn has_password(&self) -> bool {
+        self.parse()
+            .is_some_and(|(url, _)| url.password().is_some())
+    }
+
+    /// Returns one URL per host, in order: clients of stores know URLs with several hosts, and the URL standard does not.
+    pub fn one_per_host(&self) -> Vec<Self> {
+        let Some((before, hosts, after)) = split_hosts(&self.0) else {
+            return vec![self.clone()];
+        };
+        hosts
+            .split(',')
+            .map(|host| Self(format!("{before}{host}{after}")))
+            .collect()
+    }
+
+    /// Parses the URL, with its first host if there are several, and returns the text of the hosts.
+    fn parse(&self) -> Option<(Url, Option<&str>)> {
+        let hosts = split_hosts(&self.0)
+            .map(|(_, hosts, _)| hosts)
+            .filter(|hosts| hosts.contains(','));
+        let first = self.one_per_host().into_iter().next()?;
+        Some((Url::parse(&first.0).ok()?, hosts))
+    }
+}
+
+/// Splits a URL into the parts before, in and behind its hosts; `None` if it has no place for them.
+fn split_hosts(url: &str) -> Option<(&str, &str, &str)> {
+    let start = url.find("://")? + "://".len();
+    let end = url[start..]
+        .find(['/', '?', '#'])
+        .map_or(url.len(), |length| start + length);
+    let start = url[start..end]
+        .rfind('@')
+        .map_or(start, |at| start + at + 1);
+    Some((&url[..start], &url[start..end], &url[end..]))
 }
 
 impl fmt::Display for SecretUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ok(mut url) = Url::parse(&self.0) else {
+        let Some((mut url, hosts)) = self.parse() else {
             // A malformed URL cannot be masked in part.
             return write!(formatter, "{}:****", self.scheme());
         };
@@ -278,13 +315,17 @@ impl fmt::Display for SecretUrl {
             // Only a URL without a host refuses, and such a URL has no password.
             let _ = url.set_password(Some("****"));
         }
-        if url.query().is_some() {
-            let shown: Vec<_> = url.query_pairs().map(|(name, _)| name + "=…").collect();
-            let shown = shown.join("&");
-            url.set_query(None);
-            return write!(formatter, "{url}?{shown}");
+        let names: Vec<_> = url.query_pairs().map(|(name, _)| name + "=…").collect();
+        let query = url.query().map(|_| format!("?{}", names.join("&")));
+        url.set_query(None);
+        let url = url.to_string();
+        match (hosts, split_hosts(&url)) {
+            (Some(hosts), Some((before, _, after))) => {
+                write!(formatter, "{before}{hosts}{after}")?;
+            }
+            _ => formatter.write_str(&url)?,
         }
-        write!(formatter, "{url}")
+        formatter.write_str(&query.unwrap_or_default())
     }
 }
 
@@ -382,6 +423,14 @@ mod tests {
                 "postgres://db/weir?user=…&password=…",
             ),
             ("postgres://weir:s3cret@[/weir", "postgres:****"),
+            (
+                "postgres://weir:s3cret@a:1,[::1]:2,c/weir?sslmode=require",
+                "postgres://weir:****@a:1,[::1]:2,c/weir?sslmode=…",
+            ),
+            (
+                "postgres://a,b:5433/weir?password=s3cret",
+                "postgres://a,b:5433/weir?password=…",
+            ),
             ("s3cret", ":****"),
         ] {
             let url = SecretUrl::new(url);

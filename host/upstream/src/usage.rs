@@ -10,6 +10,7 @@ use serde::Deserialize;
 use weir_dialects::Attachment;
 use weir_dialects::hosted::{self, ASSUMED_USES, MAX_USES};
 use weir_ledger::pricing::UsageBound;
+use weir_ledger::receipt::TierFigures;
 use weir_ledger::usage::{Billable, Quantity};
 use weir_ledger::{TokenCounts, Unit};
 use weir_sandbox::adapter::bindings::chat::{
@@ -512,6 +513,14 @@ pub fn as_reported(usage: &Usage) -> Billable {
         input: None,
         images: 0,
         searches: named(usage, WEB_SEARCHES).saturating_add(named(usage, SEARCH_UNITS)),
+    }
+}
+
+/// Returns the reported counts for a receipt.
+pub fn reported_figures(usage: &Usage) -> TierFigures {
+    TierFigures {
+        units: named(usage, AUDIO_SECONDS),
+        ..TierFigures::of_counts(&as_reported(usage))
     }
 }
 

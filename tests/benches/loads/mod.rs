@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tests::raw::read_response;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 pub(crate) use self::roles::play_role;
@@ -210,47 +211,12 @@ impl Clients {
             while goes_on() {
                 let began = Instant::now();
                 requests.send(connection).await;
-                let first = read_response(connection, &mut buffer).await;
-                on_response(began, first);
+                let response = read_response(connection, &mut buffer).await.unwrap();
+                assert_eq!(response.status, 200, "{}", String::from_utf8_lossy(&buffer));
+                on_response(began, response.first);
             }
         });
         join_all(each).await;
-    }
-}
-
-/// Reads one response: up to its length, or to the last chunk. Returns the time of its first bytes.
-async fn read_response(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Instant {
-    buffer.clear();
-    let mut length = None;
-    let mut first = None;
-    loop {
-        let read = connection.read_buf(buffer).await.unwrap();
-        assert!(
-            read > 0,
-            "the connection has ended: {}",
-            String::from_utf8_lossy(buffer)
-        );
-        let first = *first.get_or_insert_with(Instant::now);
-        if length.is_none() {
-            let Some(end) = memchr::memmem::find(buffer, b"\r\n\r\n") else {
-                continue;
-            };
-            let head = String::from_utf8_lossy(&buffer[..end]).to_lowercase();
-            assert!(
-                head.starts_with("http/1.1 200"),
-                "{}",
-                String::from_utf8_lossy(buffer)
-            );
-            let named = head
-                .lines()
-                .find_map(|line| line.strip_prefix("content-length: "));
-            length = Some(named.map(|named| end + 4 + named.trim().parse::<usize>().unwrap()));
-        }
-        match length {
-            Some(Some(length)) if buffer.len() >= length => return first,
-            Some(None) if buffer.ends_with(b"0\r\n\r\n") => return first,
-            _ => {}
-        }
     }
 }
 

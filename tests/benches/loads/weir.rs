@@ -7,9 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use futures_util::StreamExt;
-use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
+use tests::raw::AdminSocket;
 
 use super::Process;
 
@@ -71,25 +69,10 @@ pub(crate) fn serve(launcher: &[String], program: &Path, folder: &Path) -> (Proc
 
 /// Creates accounts with one key each, at the admin socket of a gateway; returns the keys.
 pub(crate) async fn create_keys(folder: &Path, accounts: usize) -> Vec<String> {
-    let socket = folder.join(".weir/admin.sock");
-    let creating = futures_util::stream::iter(0..accounts)
-        .map(|number| create_key(&socket, number))
+    let socket = AdminSocket::of(&folder.join(".weir"));
+    let users = (0..accounts).map(|number| format!("usr_{number}"));
+    let creating = futures_util::stream::iter(users)
+        .map(async |user| socket.create_key(&user).await)
         .buffered(CREATING);
     creating.collect().await
-}
-
-async fn create_key(socket: &Path, number: usize) -> String {
-    let body = json!({ "user_id": format!("usr_{number}"), "name": "bench" }).to_string();
-    let request = format!(
-        "POST /admin/keys HTTP/1.1\r\nhost: weir\r\nconnection: close\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let mut connection = UnixStream::connect(socket).await.unwrap();
-    connection.write_all(request.as_bytes()).await.unwrap();
-    let mut response = String::new();
-    connection.read_to_string(&mut response).await.unwrap();
-    let (_, body) = response.split_once("\r\n\r\n").unwrap();
-    let created: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("{response}"));
-    created["api_key"].as_str().unwrap().to_owned()
 }

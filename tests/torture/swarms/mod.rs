@@ -16,6 +16,7 @@ use tests::ledger::random::Random;
 use tests::stores::patient_database;
 use tests::{Answer, Client};
 use tokio::runtime::Runtime;
+use weir_ledger::LedgerStore;
 use weir_storage::Database;
 use weir_storage::secrets::SecretUrl;
 
@@ -310,6 +311,8 @@ impl<'r> Ground<'r> {
 
     /// Checks the cost: each step once, and the cost in the client's view.
     fn charged(&self, asked: &Asked) -> Vec<String> {
+        let store = LedgerStore::new(self.database.clone());
+        self.runtime.block_on(store.fold_for_reader(None));
         let sql = "SELECT CAST(COUNT(*) AS BIGINT), CAST(COALESCE(SUM(-plan_delta - top_up_delta), 0) AS BIGINT) \
              FROM entries WHERE source_id = $1 AND model = 'scripted' AND plan_delta + top_up_delta <> 0";
         let entries = self.row(sql, &asked.id);

@@ -14,6 +14,11 @@ pub async fn drop_summary(cache: &Cache, account: &AccountId) {
     let _ = cache.drop_value(&name(account), SUMMARY_TTL).await;
 }
 
+/// Drops the summary of an account soon after a request. The charge must be durable before.
+pub fn drop_summary_soon(cache: &Cache, account: &AccountId) {
+    cache.drop_value_soon(&name(account), SUMMARY_TTL);
+}
+
 /// The name of an account's summary in the cache.
 pub(super) fn name(account: &AccountId) -> String {
     format!("usage:{account}")

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Executor, Row};
 use weir_ledger::usage::{ACTIVE_ACCOUNTS, platform_to_date};
-use weir_ledger::{UsageSums, plans};
+use weir_ledger::{LedgerStore, UsageSums, plans};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::{Snapshot, SqlDialect};
@@ -73,10 +73,7 @@ async fn names(
     all: &str,
     ids: &[&str],
 ) -> sqlx::Result<HashMap<String, String>> {
-    let among = match database.dialect() {
-        SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
-        SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
-    };
+    let among = database.dialect().texts(1);
     let rows = sqlx::query(AssertSqlSafe(format!("{all} WHERE id IN ({among})")))
         .bind(serde_json::json!(ids).to_string())
         .fetch_all(database.reader())
@@ -123,6 +120,10 @@ async fn count_users(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<i64
 }
 
 async fn begin(database: &Database) -> sqlx::Result<Snapshot> {
+    // A report has all requests that this node has answered.
+    LedgerStore::new(database.clone())
+        .fold_for_reader(None)
+        .await;
     let mut snapshot = database.snapshot().await?;
     if database.dialect() == SqlDialect::Postgres {
         snapshot.execute(POSTGRES_TIMEOUT).await?;

@@ -12,8 +12,12 @@ use super::{Account, Block, Hold, Pools};
 use crate::credits::Credits;
 use crate::operation::{BlockKey, BootId, FillBlock, OpenHold, OperationEffect};
 
-/// A block gets the available credits divided by this, so that other nodes find credits, too.
+/// A block gets at most the available credits divided by this, so that other nodes find credits, too.
 const BLOCK_SHARE: i64 = 4;
+
+/// A block gets at least this number of holds, and the available credits divided by the other number.
+const USUAL_HOLDS: i64 = 8;
+const LEAST_SHARE: i64 = 64;
 
 /// A block is not filled unless it has room for this number of holds.
 const LEAST_HOLDS: i64 = 2;
@@ -45,11 +49,14 @@ impl Account {
         let spendable = self.spendable(&key.parts, key.top_up_only, at).min(pool);
         let share = spendable.saturating_add(fill.left).micro() / BLOCK_SHARE;
         let least = fill.usual.micro().saturating_mul(LEAST_HOLDS);
+        let usual = fill.usual.micro().saturating_mul(USUAL_HOLDS);
+        let wanted = usual.max(fill.wanted.micro());
+        let most = share.min(wanted.max(spendable.micro() / LEAST_SHARE));
         // A block that is half full is not worth a write.
-        if !can_grow || share < least || fill.left.micro() > share / 2 {
+        if !can_grow || share < least || fill.left.micro() > most / 2 {
             return done;
         }
-        let more = Credits::from_micro(share - fill.left.micro()).min(spendable);
+        let more = Credits::from_micro(most - fill.left.micro()).min(spendable);
         let (taken, _) = available.take(more);
         self.hold_more(&key.parts, taken);
         let block = self.blocks.entry(key.clone()).or_insert_with(|| Block {

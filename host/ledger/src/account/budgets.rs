@@ -37,11 +37,22 @@ impl Account {
 
     /// Returns the credits that a new hold for these parts may take.
     pub fn spendable(&self, parts: &[BudgetPart], top_up_only: bool, at: Millis) -> Credits {
-        let own = self.standings(None, at);
-        let of_parts = parts.iter().flat_map(|part| self.standings(Some(part), at));
-        let left = own.into_iter().chain(of_parts).map(|state| state.left);
-        left.fold(self.payable(top_up_only).total(), Credits::min)
+        let counted = std::iter::once(None).chain(parts.iter().map(Some));
+        let payable = self.payable(top_up_only).total();
+        payable
+            .min(self.left_of_budgets(counted, at))
             .max(Credits::ZERO)
+    }
+
+    /// Returns the least that these budgets have left: those of parts, and of the account (`None`).
+    pub(super) fn left_of_budgets<'p>(
+        &self,
+        counted: impl Iterator<Item = Option<&'p BudgetPart>>,
+        at: Millis,
+    ) -> Credits {
+        let states = counted.flat_map(|part| self.standings(part, at));
+        let left = states.map(|state| state.left);
+        left.min().unwrap_or(Credits::from_micro(i64::MAX))
     }
 
     /// Rejects a hold that exceeds a budget; returns the parts with budgets for which it counts.

@@ -32,6 +32,7 @@ use crate::operation::{
     OperationEffect, OperationId, OperationOutcome, OperationRequest, Pool,
 };
 use crate::plans::{Period, Plan};
+use crate::receipt::ReceiptFacts;
 use crate::usage::{RequestUsage, Unit, UsageCounts};
 
 /// Credits by pool.
@@ -71,6 +72,8 @@ pub struct Account {
     pub alert_at: Option<Millis>,
     /// Number of entries; the next one's number is one more.
     pub entries: i64,
+    /// The hash of the last entry with a hash; zeros without one.
+    pub last_hash: EntryHash,
     /// The budgets of the account and its parts, if any.
     pub budgets: Option<Budgets>,
     /// Open and expired holds that were loaded, or opened since.
@@ -211,7 +214,12 @@ pub struct LedgerEntry {
     pub hold: Option<OpenHold>,
     /// The request's contribution to reports: differences if an earlier entry has counted it.
     pub usage: Option<UsageDelta>,
+    /// The hash of the account's previous entry; the store sets it.
+    pub previous_hash: EntryHash,
 }
+
+/// A SHA-256 of an entry's columns.
+pub type EntryHash = [u8; 32];
 
 /// An entry's contribution to reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -232,6 +240,8 @@ pub struct UsageDelta {
     pub attempts: i64,
     /// Whether the counts are the host's own estimate.
     pub estimated: bool,
+    /// The facts behind the charge.
+    pub receipt: Option<Box<ReceiptFacts>>,
 }
 
 /// Does an operation, or rejects it without a change, except that a due period begins.
@@ -286,6 +296,7 @@ fn act(operation: &Operation, account: &mut Account) -> OperationOutcome {
         Action::Watch { below } => account.watch(*below, at),
         Action::SetBudgets(set) => account.set_budgets(set, at),
         Action::EndKey(end) => account.end_key(end, at),
+        Action::Fold => Ok(OperationEffect::Folded),
         Action::FillBlock(fill) => Ok(account.fill_block(fill, at)),
         Action::EndBlocks { boot_id, .. } => Ok(account.end_blocks(boot_id, at)),
     }
@@ -311,6 +322,7 @@ impl Account {
             low_since: None,
             alert_at: None,
             entries: 0,
+            last_hash: EntryHash::default(),
             budgets: None,
             holds: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -494,6 +506,7 @@ impl Account {
             recorded: None,
             hold: None,
             usage: None,
+            previous_hash: EntryHash::default(),
         };
         let entries = &mut self.journal.entries;
         let place = entries.len();
@@ -542,6 +555,7 @@ impl EndedHold {
             latency_ms: latency_ms.max(0).unsigned_abs(),
             attempts: u32::try_from(attempts.max(0)).unwrap_or(u32::MAX),
             estimated: reported.estimated,
+            receipt: reported.receipt,
         });
     }
 
@@ -586,6 +600,7 @@ impl UsageDelta {
             latency_ms: change(|usage| usage.latency_ms as i64),
             attempts: change(|usage| i64::from(usage.attempts)),
             estimated: named.estimated,
+            receipt: named.receipt.clone(),
         })
     }
 
@@ -658,7 +673,7 @@ impl Pools {
     }
 
     /// Takes as much of `amount` as possible, plan credits first, and returns the missing amount.
-    fn take(self, amount: Credits) -> (Self, Credits) {
+    pub(crate) fn take(self, amount: Credits) -> (Self, Credits) {
         let plan = amount.min(self.plan);
         let top_up = amount.saturating_sub(plan).min(self.top_up);
         let taken = Self { plan, top_up };

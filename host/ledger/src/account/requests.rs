@@ -143,6 +143,22 @@ impl Account {
         reserved
     }
 
+    /// Ends a hold that was opened in memory: keeps the charge reserved, by pool, and frees the rest. Returns `None`, and
+    /// changes nothing, if the available credits do not pay what the charge exceeds the hold by.
+    pub(crate) fn keep_charge(
+        &mut self,
+        parts: &[BudgetPart],
+        top_up_only: bool,
+        reserved: Pools,
+        charge: Credits,
+    ) -> Option<Pools> {
+        let (own, beyond) = reserved.take(charge);
+        let more = self.payable(top_up_only).take_all(beyond).ok()?;
+        self.hold_less(parts, reserved.minus(own));
+        self.hold_more(parts, more);
+        Some(own.plus(more))
+    }
+
     pub(super) fn new_hold(
         &self,
         open: &OpenHold,
@@ -358,7 +374,7 @@ impl Account {
         self.balance = self.balance.minus(own);
         self.hold_less(&hold.open.parts, own);
         let mut lapsed = self.free(&hold, unused);
-        let (drawn, missing) = self.draw(&hold, beyond);
+        let (drawn, missing) = self.draw(&hold, beyond, own.total(), at);
         hold.posted = hold.posted.plus(own).plus(drawn);
         hold.overrun = hold.overrun.saturating_add(missing);
 
@@ -431,16 +447,31 @@ impl Account {
     }
 
     /// Draws credits beyond a hold: the parent's remaining credits, then available ones. From the plan's credits, only
-    /// those of the hold's own period. Also returns the missing amount.
-    pub(super) fn draw(&mut self, hold: &Hold, credits: Credits) -> (Pools, Credits) {
+    /// those of the hold's own period; from a budget, no more than it has left. Also returns the missing amount. `own` is
+    /// what the hold itself has paid in the same charge, which budgets do not count yet.
+    pub(super) fn draw(
+        &mut self,
+        hold: &Hold,
+        credits: Credits,
+        own: Credits,
+        at: Millis,
+    ) -> (Pools, Credits) {
         let mut from_parent = Pools::default();
         let mut missing = credits;
         if credits > Credits::ZERO
             && let Some(parent) = self.open_parent(hold)
         {
-            (from_parent, missing) = parent.reserved.take(credits);
-            parent.reserved = parent.reserved.minus(from_parent);
+            // The parent's hold counts for its own budgets already.
             let of_parent = parent.open.parts.clone();
+            let others = hold.open.parts.iter();
+            let others = others.filter(|part| !of_parent.contains(part)).map(Some);
+            let left = self.left_of_budgets(others, at).saturating_sub(own);
+            let wanted = credits.min(left);
+            if let Some(parent) = self.open_parent(hold) {
+                (from_parent, _) = parent.reserved.take(wanted);
+                parent.reserved = parent.reserved.minus(from_parent);
+            }
+            missing = credits.saturating_sub(from_parent.total());
             self.hold_less(&of_parent, from_parent);
             self.balance = self.balance.minus(from_parent);
             self.note_parent(hold);
@@ -452,9 +483,15 @@ impl Account {
         if hold.period_number != self.period_number {
             spendable.plan = Credits::ZERO;
         }
-        let (taken, missing) = spendable.take(missing);
+        let counted = std::iter::once(None).chain(hold.open.parts.iter().map(Some));
+        let uncounted = own.saturating_add(from_parent.total());
+        let left = self.left_of_budgets(counted, at).saturating_sub(uncounted);
+        let (taken, _) = spendable.take(missing.min(left));
         self.balance = self.balance.minus(taken);
-        (from_parent.plus(taken), missing)
+        (
+            from_parent.plus(taken),
+            missing.saturating_sub(taken.total()),
+        )
     }
 
     /// Returns the available credits that may pay.

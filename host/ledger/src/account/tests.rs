@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::budgets::{Budget, BudgetPart, BudgetWindow, SetBudgets};
 use crate::operation::{
     Adjust, ChangeDirection, Checkpoint, EndKey, Grant, IdempotencyClaim, Refund, RequestSource,
     Settle, TopUp,
@@ -271,6 +272,59 @@ fn what_others_hold_is_not_available_to_an_overrun() {
     assert_eq!(run(&mut account, settling("a", 9)), settled((5, 4)));
     assert_eq!(pools(&account), [5, 0, 5, 0]);
     assert_eq!(run(&mut account, settling("b", 5)), settled((5, 0)));
+}
+
+#[test]
+fn charges_beyond_a_hold_never_pass_a_budget() {
+    let of_model = |hold: &str, amount: i64, parent: Option<&str>| {
+        let mut action = opening(hold, amount, parent);
+        if let Action::Open { open, .. } = &mut action {
+            open.parts = vec![BudgetPart::Model("m".into())];
+        }
+        action
+    };
+    // The budget of the account, and that of a part for which a parent does not count.
+    for part in [None, Some(BudgetPart::Model("m".into()))] {
+        let budgeted = |limit: i64| {
+            let mut account = account(100, 0);
+            let set = Action::SetBudgets(Box::new(SetBudgets {
+                part: part.clone(),
+                until: None,
+                budgets: vec![Budget {
+                    credits: Credits::from_micro(limit),
+                    window: BudgetWindow::Total,
+                }],
+                ended: Vec::new(),
+            }));
+            assert_eq!(run(&mut account, set), Ok(OperationEffect::BudgetsSet));
+            account
+        };
+        let spent = |account: &Account| {
+            let standings = account.standings(part.as_ref(), now());
+            standings[0].spent.micro()
+        };
+        // An overrun: what another hold reserves in the budget is not left, either.
+        let mut overran = budgeted(20);
+        run(&mut overran, of_model("other", 5, None)).expect("it fits");
+        run(&mut overran, of_model("h", 5, None)).expect("it fits");
+        assert_eq!(run(&mut overran, settling("h", 40)), settled((15, 25)));
+        assert_eq!(spent(&overran), 15);
+        // A late settlement.
+        let mut late = budgeted(20);
+        run(&mut late, of_model("h", 15, None)).expect("it fits");
+        run(&mut late, checkpoint("h", 10)).expect("it is open");
+        run(&mut late, expire("h")).expect("it is open");
+        run(&mut late, of_model("other", 6, None)).expect("it fits");
+        assert_eq!(run(&mut late, settling("h", 40)), settled((14, 26)));
+        assert_eq!(spent(&late), 14);
+        // A request of a swarm, whose parent has more.
+        let mut child = budgeted(20);
+        run(&mut child, opening("parent", 20, None)).expect("it fits");
+        run(&mut child, of_model("h", 5, Some("parent"))).expect("it fits");
+        assert_eq!(run(&mut child, settling("h", 40)), settled((20, 20)));
+        assert_eq!(spent(&child), 20);
+        check(&child);
+    }
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! The ledger for requests: one committer for each node, its lease, and its background tasks.
+//! The ledger for requests: one committer and one log for each node, its lease, and its background tasks.
 
+mod append;
 mod upkeep;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -16,14 +17,15 @@ use weir_storage::background::Background;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::database::{DatabaseClock, SqlDialect, at_start};
 
+use self::append::LogMessage;
 use crate::account::Account;
 use crate::budgets::BudgetPart;
-use crate::committer::{self, CommitResult, CommitterMessage};
+use crate::committer::{self, CommitterMessage};
 use crate::credits::Credits;
 use crate::health::{CommitterHealth, LedgerMetrics};
 use crate::operation::{
-    AccountId, Action, BootId, Checkpoint, HoldId, IdempotencyClaim, LedgerRefusal, OpenHold,
-    Operation, OperationEffect, Settle,
+    AccountId, Action, BootId, Checkpoint, CommitResult, HoldId, IdempotencyClaim, LedgerRefusal,
+    OpenHold, Operation, OperationEffect, Settle,
 };
 use crate::settings::LeaseSettings;
 use crate::store::history::KeyedRequest;
@@ -32,6 +34,12 @@ use crate::usage::RequestUsage;
 
 /// The committer's queue; further callers wait for a place.
 const QUEUE: usize = 4_096;
+
+/// With more unfolded records in the log, no request begins: a reader, and a node that takes over, would wait too long.
+const MOST_UNFOLDED: usize = 50_000;
+
+/// Maximum time that a command waits for the credits of a silent node: its lease, by default, and a sweep.
+const SILENT_NODE_ENDS: Duration = Duration::from_secs(40);
 
 /// The pause before a command repeats an operation.
 const COMMAND_PAUSE: Duration = Duration::from_millis(200);
@@ -48,6 +56,10 @@ pub struct Ledger(Arc<LedgerInner>);
 
 struct LedgerInner {
     submit: mpsc::Sender<CommitterMessage>,
+    /// Unlimited, because each of its records is the end of a request that holds its own place elsewhere.
+    log: mpsc::UnboundedSender<LogMessage>,
+    /// Whether all live nodes fold the logs of others.
+    appends: AtomicBool,
     store: LedgerStore,
     time: DatabaseClock,
     boot_id: BootId,
@@ -113,6 +125,7 @@ impl Ledger {
         lease: LeaseSettings,
     ) -> sqlx::Result<Self> {
         let (submit, submitted) = mpsc::channel(QUEUE);
+        let (log, ended) = mpsc::unbounded_channel();
         let time = DatabaseClock::start(database.clone(), clock).await?;
         let dialect = database.dialect();
         let boot_id = BootId::fresh();
@@ -120,6 +133,8 @@ impl Ledger {
         let health = Arc::new(CommitterHealth::new());
         let ledger = Self(Arc::new(LedgerInner {
             submit,
+            log,
+            appends: AtomicBool::new(false),
             store: store.clone(),
             time,
             boot_id,
@@ -133,7 +148,10 @@ impl Ledger {
             background: Background::default(),
         }));
         at_start(|| ledger.renew_lease()).await?;
-        committer::start(store, submitted, dialect, health)?;
+        committer::start(store.clone(), submitted, dialect, health.clone())?;
+        if dialect == SqlDialect::Sqlite {
+            at_start(|| ledger.fold_earlier_runs()).await?;
+        }
         let keeping = ledger.clone().keep_lease();
         let stopping = ledger.0.stopping.clone();
         tokio::spawn(stopping.clone().run_until_cancelled_owned(keeping));
@@ -142,7 +160,19 @@ impl Ledger {
                 .clone()
                 .run_until_cancelled_owned(ledger.clone().tidy()),
         );
+        let boot_id = ledger.0.boot_id.clone();
+        let submit = ledger.0.submit.clone();
+        let appending = append::run(store, boot_id, ended, submit, dialect, health);
+        committer::spawn_writer("ledger log", dialect, appending)?;
+        let (folding, wanted) = mpsc::unbounded_channel();
+        ledger.0.store.openings().fold_by(folding);
+        let folding = ledger.clone().fold_for_readers(wanted);
+        tokio::spawn(stopping.clone().run_until_cancelled_owned(folding));
+        let folding = ledger.clone().fold_tails();
+        tokio::spawn(stopping.clone().run_until_cancelled_owned(folding));
         if dialect == SqlDialect::Postgres {
+            let noting = ledger.clone().keep_checkpoints();
+            tokio::spawn(stopping.clone().run_until_cancelled_owned(noting));
             let returning = ledger.clone().return_called_blocks();
             tokio::spawn(stopping.clone().run_until_cancelled_owned(returning));
         }
@@ -222,6 +252,9 @@ impl Ledger {
         deadline: Instant,
     ) -> Result<Millis, LedgerError> {
         self.renew_for_opening(deadline).await?;
+        if self.0.store.openings().tail_len() > MOST_UNFOLDED {
+            return Err(LedgerError::Unavailable);
+        }
         // While the database does not commit, no request may begin: its charge could not be stored.
         if claim.is_none() && self.0.health.is_well() {
             let at = self.now();
@@ -277,19 +310,11 @@ impl Ledger {
             boot_id,
             claim: claim.map(Box::new),
         };
-        let mut pause = CALL_BACK_PAUSE;
-        let mut is_blocked = false;
-        loop {
+        until_returned(deadline, || {
             let operation = self.operation(account, action.clone());
-            match self.open_once(operation, deadline).await {
-                Err(LedgerError::Refused(LedgerRefusal::Blocked)) => is_blocked = true,
-                Err(LedgerError::Late) if is_blocked => return Err(LedgerError::Busy),
-                opened => return opened,
-            }
-            let paused = timeout_at(deadline, tokio::time::sleep(pause)).await;
-            paused.map_err(|_| LedgerError::Busy)?;
-            pause = (2 * pause).min(LONGEST_CALL_BACK_PAUSE);
-        }
+            self.open_once(operation, deadline)
+        })
+        .await
     }
 
     async fn open_once(
@@ -336,10 +361,7 @@ impl Ledger {
         settle: Settle,
         deadline: Instant,
     ) -> Result<Settlement, LedgerError> {
-        match self
-            .submit(account, Action::Settle(settle), deadline)
-            .await?
-        {
+        match self.end(account, Action::Settle(settle), deadline).await? {
             OperationEffect::Settled { charged, overrun } => Ok(Settlement { charged, overrun }),
             other => unreachable!("a settlement settles: {other:?}"),
         }
@@ -356,13 +378,49 @@ impl Ledger {
         deadline: Instant,
     ) -> Result<(), LedgerError> {
         let action = Action::Release { hold, cost };
-        self.submit(account, action, deadline).await.map(drop)
+        self.end(account, action, deadline).await.map(drop)
+    }
+
+    /// Ends a hold: by a record of the log, if the credits of its charge are certain, or by a batch.
+    async fn end(
+        &self,
+        account: &AccountId,
+        action: Action,
+        deadline: Instant,
+    ) -> Result<OperationEffect, LedgerError> {
+        let (reply, answer) = oneshot::channel();
+        match self.end_in_memory(account, action, Some(reply)) {
+            Ok(()) => match timeout_at(deadline, answer).await {
+                Ok(answer) => done(answer),
+                Err(_) => Err(LedgerError::Late),
+            },
+            Err(operation) => self.submit_operation(*operation, deadline).await,
+        }
+    }
+
+    /// Sends the end of a hold to the log; returns the operation if only a batch can do it.
+    fn end_in_memory(
+        &self,
+        account: &AccountId,
+        action: Action,
+        reply: Option<oneshot::Sender<CommitResult>>,
+    ) -> Result<(), Box<Operation>> {
+        let operation = self.operation(account, action);
+        if !self.0.appends.load(Ordering::Acquire) {
+            return Err(Box::new(operation));
+        }
+        let record = self.0.store.end_in_memory(operation)?;
+        // The log runs as long as this handle does.
+        let _ = self.0.log.send(LogMessage::Record(record, reply));
+        Ok(())
     }
 
     /// Releases a hold in the background.
     pub fn release_soon(&self, account: &AccountId, hold: HoldId) {
-        let operation = self.operation(account, Action::Release { hold, cost: None });
-        self.send_soon(CommitterMessage::Operation(operation, None));
+        let release = Action::Release { hold, cost: None };
+        if let Err(operation) = self.end_in_memory(account, release, None) {
+            self.send_soon(CommitterMessage::Operation(*operation, None));
+        }
     }
 
     /// Records the usage so far, which is charged if this node cannot settle.
@@ -379,6 +437,15 @@ impl Ledger {
     /// Records the usage so far in the background. A busy committer drops it: a later checkpoint has more.
     pub fn note(&self, account: &AccountId, checkpoint: Checkpoint) {
         let operation = self.operation(account, Action::Checkpoint(checkpoint));
+        // On SQLite, a row of the log costs as much as one of the hold.
+        let is_noted = self.0.store.has_blocks() && self.0.appends.load(Ordering::Acquire);
+        let operation = match is_noted {
+            true => match self.0.store.openings().note(operation) {
+                Ok(()) => return,
+                Err(operation) => *operation,
+            },
+            false => operation,
+        };
         let _ = self
             .0
             .submit
@@ -391,7 +458,8 @@ impl Ledger {
         self.send_soon(CommitterMessage::Operation(operation, None));
     }
 
-    /// Does an operation. After the deadline, it is done all the same.
+    /// Does an operation, as soon as other nodes have returned the credits that it needs. After the deadline, it is done all
+    /// the same, except after [`LedgerError::Busy`].
     ///
     /// To open a hold, see [`Self::open`], which leaves no hold behind.
     pub async fn submit(
@@ -400,9 +468,23 @@ impl Ledger {
         action: Action,
         deadline: Instant,
     ) -> Result<OperationEffect, LedgerError> {
+        if !action.needs_returned_blocks() {
+            let operation = self.operation(account, action);
+            return self.submit_operation(operation, deadline).await;
+        }
+        until_returned(deadline, || {
+            let operation = self.operation(account, action.clone());
+            self.submit_operation(operation, deadline)
+        })
+        .await
+    }
+
+    async fn submit_operation(
+        &self,
+        operation: Operation,
+        deadline: Instant,
+    ) -> Result<OperationEffect, LedgerError> {
         let (reply, answer) = oneshot::channel();
-        let operation = self.operation(account, action);
-        self.0.store.call_back_for(&operation).await;
         let submitted = CommitterMessage::Operation(operation, Some(reply));
         match timeout_at(deadline, self.0.submit.reserve()).await {
             Ok(Ok(permit)) => permit.send(submitted),
@@ -465,7 +547,8 @@ impl Ledger {
         // Operations of background tasks also belong to them.
         self.0.tasks.close();
         self.0.tasks.wait().await;
-        // The committer ends when no sender remains, and this handle is a sender.
+        // The committer ends when no sender remains, and this handle is a sender. The log hands what it cannot store to it.
+        self.flush_log().await;
         let (reply, flushed) = oneshot::channel();
         if self
             .0
@@ -476,10 +559,25 @@ impl Ledger {
         {
             let _ = flushed.await;
         }
+        self.fold_tails_once(Duration::ZERO).await;
         self.return_all_blocks().await;
+        self.flush_log().await;
+        if self.0.store.has_blocks()
+            && let Err(error) = self.0.store.forget_checkpoints(&self.0.boot_id).await
+        {
+            tracing::warn!(%error, "cannot delete the checkpoints of ended requests; another node does");
+        }
         let now = self.0.time.now();
         if let Err(error) = self.0.store.end_lease(&self.0.boot_id, now).await {
             tracing::warn!(%error, "cannot release the ledger's lease; it expires by itself");
+        }
+    }
+
+    /// Waits until all earlier records are in the log or in the committer's queue, and deletes the folded rows.
+    async fn flush_log(&self) {
+        let (reply, flushed) = oneshot::channel();
+        if self.0.log.send(LogMessage::Flush(reply)).is_ok() {
+            let _ = flushed.await;
         }
     }
 
@@ -531,19 +629,42 @@ fn done(
     }
 }
 
-/// Does one operation without a [`Ledger`], for a command: retries while its outcome is unknown.
+/// Repeats an attempt until other nodes have returned the credits that it needs.
+async fn until_returned<T, F: Future<Output = Result<T, LedgerError>>>(
+    deadline: Instant,
+    attempt: impl Fn() -> F,
+) -> Result<T, LedgerError> {
+    let mut pause = CALL_BACK_PAUSE;
+    let mut is_blocked = false;
+    loop {
+        match attempt().await {
+            Err(LedgerError::Refused(LedgerRefusal::Blocked)) => is_blocked = true,
+            Err(LedgerError::Late) if is_blocked => return Err(LedgerError::Busy),
+            done => return done,
+        }
+        let paused = timeout_at(deadline, tokio::time::sleep(pause)).await;
+        paused.map_err(|_| LedgerError::Busy)?;
+        pause = (2 * pause).min(LONGEST_CALL_BACK_PAUSE);
+    }
+}
+
+/// Does one operation without a [`Ledger`], for a command or an operator: retries while its outcome is unknown, and waits
+/// for other nodes to return the credits that it needs. A node that is silent loses them with its lease.
 pub async fn commit_one(
     store: &LedgerStore,
     operation: Operation,
 ) -> Result<OperationEffect, LedgerError> {
-    store.call_back_for(&operation).await;
+    let deadline = Instant::now() + SILENT_NODE_ENDS;
+    until_returned(deadline, || try_to_commit(store, &operation)).await
+}
+
+async fn try_to_commit(
+    store: &LedgerStore,
+    operation: &Operation,
+) -> Result<OperationEffect, LedgerError> {
     for _ in 0..3 {
-        match store.commit(std::slice::from_ref(&operation)).await {
-            Ok(mut outcomes) => match outcomes.pop().ok_or(LedgerError::Unavailable)? {
-                // Other nodes return their blocks by the next time.
-                Err(LedgerRefusal::Blocked) => tokio::time::sleep(COMMAND_PAUSE).await,
-                outcome => return Ok(outcome?),
-            },
+        match store.commit(std::slice::from_ref(operation)).await {
+            Ok(mut outcomes) => return Ok(outcomes.pop().ok_or(LedgerError::Unavailable)??),
             Err(LedgerStoreError::Rejected(error)) => return Err(LedgerError::Rejected(error)),
             Err(error) => {
                 tracing::warn!(%error, "retrying");

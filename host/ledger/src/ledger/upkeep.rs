@@ -1,22 +1,28 @@
-//! A node's background tasks for the ledger: it renews its lease, ends the holds of failed nodes, ends paid plans
-//! without a renewal, folds entries, and deletes old rows.
+//! A node's background tasks for the ledger: it renews its lease, folds its log and those of failed nodes, ends their
+//! holds, ends paid plans without a renewal, folds entries, and deletes old rows.
 //!
 //! Sweeps pause for 10 minutes if the database's clock jumps by more than 5 s: with a wrong time they would end the
 //! holds of all nodes and the paid plans of all accounts.
 
+use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior};
 use weir_storage::background::Periodic;
 use weir_storage::clock::Millis;
 
+use super::append::LogMessage;
 use super::{Ledger, LedgerError};
-use crate::operation::{AccountId, Action, HoldId, LedgerRefusal, OperationEffect};
-use crate::store::Fold;
+use crate::committer::CommitterMessage;
+use crate::log::{LogCheckpoint, LogRecord};
+use crate::openings::FoldRequest;
+use crate::operation::{AccountId, Action, BootId, HoldId, LedgerRefusal, OperationEffect};
+use crate::store::{EndedLog, Fold, LogContent};
 
 /// Holds per sweep.
 const SWEPT: u32 = 256;
@@ -34,7 +40,17 @@ const RENEWALS_PER_TIDYING: u32 = 12;
 const CALLED_EVERY: Duration = Duration::from_millis(100);
 
 /// A block without a change for this time is returned.
-const BLOCK_IDLE: Duration = Duration::from_secs(30);
+const BLOCK_IDLE: Duration = Duration::from_secs(60);
+
+/// Interval between looks for accounts whose settlements are to be folded.
+const FOLD_TAILS_EVERY: Duration = Duration::from_millis(250);
+
+/// Age of the first settlement of an account at which all of them are folded: the balances that other nodes show are as old. A
+/// shorter time makes more folds of fewer settlements.
+const FOLDED_AFTER: Duration = Duration::from_secs(1);
+
+/// Interval between writes of checkpoints, unless they are due more often.
+const CHECKPOINTS_EVERY: Duration = Duration::from_millis(500);
 
 /// Interval between folds if fewer entries arrive than one fold takes.
 const FOLD_EVERY: Duration = Duration::from_secs(1);
@@ -44,9 +60,13 @@ const FOLDED: u32 = 1_000;
 
 impl Ledger {
     /// Settles open holds of ended runs, and holds of this run that are older than any request; returns their number.
-    /// Returns blocks of ended runs, and blocks of this run that are not used.
+    /// Before, on PostgreSQL, folds the logs of ended runs, returns their blocks, and returns blocks of this run that are not
+    /// used.
     pub async fn sweep(&self) -> sqlx::Result<usize> {
-        self.sweep_blocks().await?;
+        if self.0.store.has_blocks() {
+            self.sweep_logs().await?;
+            self.sweep_blocks().await?;
+        }
         let mut swept = 0;
         loop {
             let Some(now) = self.0.time.ask_if_steady().await? else {
@@ -126,6 +146,201 @@ impl Ledger {
                     return;
                 }
             }
+        }
+    }
+
+    /// Folds the logs of runs without a valid lease, once nothing more can be appended to them.
+    async fn sweep_logs(&self) -> sqlx::Result<()> {
+        let Some(now) = self.0.time.ask_if_steady().await? else {
+            return Ok(());
+        };
+        self.0.store.fence_ended_runs(now).await?;
+        self.fold_ended_logs().await
+    }
+
+    /// Folds what earlier runs on this SQLite file have left in their logs, before this one serves.
+    pub(super) async fn fold_earlier_runs(&self) -> sqlx::Result<()> {
+        let (store, run) = (&self.0.store, &self.0.boot_id);
+        store.fence_other_runs(run, self.now()).await?;
+        self.fold_ended_logs().await
+    }
+
+    async fn fold_ended_logs(&self) -> sqlx::Result<()> {
+        loop {
+            let rows = self.0.store.find_ended_logs().await?;
+            if rows.is_empty() {
+                return Ok(());
+            }
+            for EndedLog {
+                run,
+                ordinal,
+                content,
+            } in rows
+            {
+                match content {
+                    LogContent::Records(records) => {
+                        self.fold_ended(&run, &records).await?;
+                        let deleted = self.0.store.delete_log(&run, ordinal).await;
+                        deleted.map_err(|error| sqlx::Error::Io(io::Error::other(error)))?;
+                    }
+                    LogContent::Checkpoints(checkpoints, stored) => {
+                        self.end_noted(&run, &checkpoints).await?;
+                        let store = &self.0.store;
+                        store.forget_ended_checkpoints(&run, &stored).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Folds a row of an ended run's log. Its run, or another node, may have folded some records already.
+    async fn fold_ended(&self, run: &BootId, records: &[LogRecord]) -> sqlx::Result<()> {
+        let deadline = Instant::now() + SWEEP_TIMEOUT;
+        let folds = records.iter().map(|record| async move {
+            let [hold, end] = record.operations(run);
+            // Both are in the committer's queue before the first one is done, and in this order.
+            let ended = tokio::join!(
+                biased;
+                self.submit_operation(hold, deadline),
+                self.submit_operation(end, deadline)
+            );
+            (record, ended)
+        });
+        let folds = futures_util::future::join_all(folds).await;
+        let mut folded = 0;
+        for (record, (_, ended)) in folds {
+            match ended {
+                Ok(effect) if effect == record.effect() => folded += 1,
+                Err(error @ (LedgerError::Late | LedgerError::Unavailable)) => {
+                    tracing::warn!(%error, run = run.as_str(), "cannot fold an ended run's log yet");
+                    return Err(sqlx::Error::PoolTimedOut);
+                }
+                other => tracing::error!(
+                    account = %record.account(),
+                    hold = %record.hold(),
+                    told = ?record.effect(),
+                    outcome = ?other,
+                    "a settlement in an ended run's log cannot be applied; see the account's holds"
+                ),
+            }
+        }
+        tracing::info!(
+            run = run.as_str(),
+            folded,
+            "folded settlements of an ended run"
+        );
+        Ok(())
+    }
+
+    /// Ends the holds that an ended run had in memory, at their checkpoints. Its log, which is folded, may have ended some of them.
+    async fn end_noted(&self, run: &BootId, noted: &[LogCheckpoint]) -> sqlx::Result<()> {
+        let deadline = Instant::now() + SWEEP_TIMEOUT;
+        let ends = noted.iter().map(|noted| async move {
+            let [hold, checkpoint] = noted.operations(run);
+            let expire = Action::Expire {
+                hold: noted.hold().clone(),
+            };
+            let expire = self.operation(noted.account(), expire);
+            let (_, _, ended) = tokio::join!(
+                biased;
+                self.submit_operation(hold, deadline),
+                self.submit_operation(checkpoint, deadline),
+                self.submit_operation(expire, deadline)
+            );
+            (noted, ended)
+        });
+        for (noted, ended) in futures_util::future::join_all(ends).await {
+            match ended {
+                Ok(OperationEffect::Expired { charged, overrun }) => {
+                    tracing::info!(hold = %noted.hold(), %charged, %overrun, "settled a hold of an ended run");
+                }
+                // Its run has ended it.
+                Err(LedgerError::Refused(LedgerRefusal::Ended(_))) => {}
+                Err(error @ (LedgerError::Late | LedgerError::Unavailable)) => {
+                    tracing::warn!(%error, run = run.as_str(), "cannot end an ended run's holds yet");
+                    return Err(sqlx::Error::PoolTimedOut);
+                }
+                other => tracing::error!(
+                    account = %noted.account(),
+                    hold = %noted.hold(),
+                    outcome = ?other,
+                    "a hold of an ended run cannot be ended; see the account's holds"
+                ),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes this run's checkpoints. A fold may wait for an account's lock, so this is a task of its own.
+    pub(super) async fn keep_checkpoints(self) {
+        let writing = || self.write_checkpoints();
+        let every = CHECKPOINTS_EVERY.min(self.0.lease.checkpoint_every);
+        self.0
+            .background
+            .repeat(
+                Periodic {
+                    name: "write checkpoints of requests",
+                    every,
+                    first_after: every,
+                },
+                writing,
+            )
+            .await;
+    }
+
+    /// Folds this run's tails.
+    pub(super) async fn fold_tails(self) {
+        let folding = async || {
+            self.fold_tails_once(FOLDED_AFTER).await;
+            Ok::<_, sqlx::Error>(())
+        };
+        self.0
+            .background
+            .repeat(
+                Periodic {
+                    name: "fold settlements into accounts",
+                    every: FOLD_TAILS_EVERY,
+                    first_after: FOLD_TAILS_EVERY,
+                },
+                folding,
+            )
+            .await;
+    }
+
+    async fn write_checkpoints(&self) -> sqlx::Result<()> {
+        let (store, run) = (&self.0.store, &self.0.boot_id);
+        let Some((fence, noted)) = store.openings().take_noted(run) else {
+            return Ok(());
+        };
+        let written = store.write_checkpoints(run, fence, &noted).await;
+        if written.is_err() {
+            store.openings().note_again();
+        }
+        written
+    }
+
+    /// Folds the tails of accounts whose first settlement is at least this old.
+    pub(super) async fn fold_tails_once(&self, age: Duration) {
+        let openings = self.0.store.openings();
+        self.0.health.count_tail(openings.tail_len());
+        let accounts = openings.accounts_with_tails(age);
+        let deadline = Instant::now() + SWEEP_TIMEOUT;
+        let folds = accounts.into_iter().map(|account| async move {
+            let fold = self.operation(&account, Action::Fold);
+            if let Err(error) = self.submit_operation(fold, deadline).await {
+                tracing::warn!(%account, %error, "cannot fold settlements into their account");
+            }
+        });
+        futures_util::future::join_all(folds).await;
+        // An idle log would keep its last rows.
+        let _ = self.0.log.send(LogMessage::Trim);
+    }
+
+    /// Folds tails of accounts for readers.
+    pub(super) async fn fold_for_readers(self, mut wanted: mpsc::UnboundedReceiver<FoldRequest>) {
+        while let Some((account, reply)) = wanted.recv().await {
+            let fold = self.operation(&account, Action::Fold);
+            self.send_soon(CommitterMessage::Operation(fold, Some(reply)));
         }
     }
 
@@ -338,11 +553,14 @@ impl Ledger {
         };
         let renewed = renewed.await;
         inner.health.wrote(&renewed);
-        renewed?;
-        if !self.is_leased() {
-            // Other nodes may have returned them.
-            inner.store.forget_blocks();
+        let renewed = renewed?;
+        // A batch may have met the fence before.
+        let is_fenced = renewed.fence != inner.store.openings().fence();
+        // Other nodes may have returned its blocks.
+        if is_fenced || inner.store.has_blocks() && !self.is_leased() {
+            inner.store.forget(renewed.fence);
         }
+        inner.appends.store(renewed.all_fold, Ordering::Release);
         let leased_until_ms = leased_until.as_millis() as u64;
         inner
             .leased_until_ms

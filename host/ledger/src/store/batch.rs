@@ -3,6 +3,7 @@
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::chain;
 use super::rows::{ACCOUNTS, AccountRow};
 use crate::account::{
     Account, Block, EndedHold, Hold, LedgerEntry, RecordedOperation, UsageDelta, apply,
@@ -12,7 +13,7 @@ use crate::operation::{
     AccountId, Action, BlockKey, BootId, HoldId, LedgerRefusal, Operation, OperationEffect,
     OperationOutcome,
 };
-use crate::shortage::spares_blocks;
+use crate::shortage::{spares_blocks, waits_for_blocks};
 
 /// The stored data that operations need.
 #[derive(Default)]
@@ -22,7 +23,7 @@ pub(super) struct LoadedBatch {
     pub(super) owners: BTreeMap<HoldId, AccountId>,
     /// The holds with a row.
     pub(super) stored: BTreeSet<HoldId>,
-    /// The runs with a valid lease, among those whose blocks the operations return.
+    /// The runs that may still use their blocks, among those whose blocks the operations return.
     pub(super) leased: BTreeSet<BootId>,
 }
 
@@ -91,9 +92,11 @@ impl LoadedBatch {
         }
     }
 
+    /// Does the operations of a run, or of a command.
     pub(super) fn apply<'o>(
         &mut self,
         operations: impl IntoIterator<Item = &'o Operation>,
+        run: Option<&BootId>,
     ) -> Vec<OperationOutcome> {
         let Self {
             accounts,
@@ -115,10 +118,23 @@ impl LoadedBatch {
                     Err(LedgerRefusal::Conflict)
                 }
                 action if spares_blocks(action, leased) => Ok(OperationEffect::BlocksChanged),
+                _ if waits_for_blocks(operation, account, run) => Err(LedgerRefusal::Blocked),
                 _ => apply(operation, account),
             }
         });
-        each.collect()
+        let outcomes = each.collect();
+        self.chain();
+        outcomes
+    }
+
+    /// Chains each account's new entries to the ones before them.
+    fn chain(&mut self) {
+        for (id, account) in &mut self.accounts {
+            for entry in &mut account.journal.entries {
+                entry.previous_hash = account.last_hash;
+                account.last_hash = chain::hash_of_entry(&(id, entry));
+            }
+        }
     }
 
     pub(super) fn add_block(&mut self, owner: &AccountId, block: Block, is_called: bool) {

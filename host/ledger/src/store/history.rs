@@ -1,7 +1,8 @@
 //! An account's past: its usage by key, model or day, and its requests one by one.
 //!
-//! Both are exact at every moment: each statement reads folded data through its indexes, and adds the entries after the
-//! watermark.
+//! Both are exact at every moment for what this node has answered: a reader waits for the fold of the node's
+//! [log](crate::log); then each statement reads folded data through its indexes, and adds the entries after the watermark.
+//! Requests that other nodes have ended are missing for up to half a second.
 //!
 //! **Invariant:** a statement reads only one account's rows, and at most [`SCANNED`] of its folded entries plus the
 //! unfolded ones.
@@ -200,6 +201,7 @@ impl LedgerStore {
         group: UsageGroup,
         [first, last]: [Millis; 2],
     ) -> sqlx::Result<Vec<(UsagePart, UsageSums)>> {
+        self.fold_for_reader(Some(id)).await;
         let rows = sqlx::query(AssertSqlSafe(usage_statement(group)))
             .bind(&id.0)
             .bind(first.0)
@@ -222,6 +224,7 @@ impl LedgerStore {
         day: Millis,
         reading: UsageReading,
     ) -> sqlx::Result<Vec<(DayPart, UsageSums)>> {
+        self.fold_for_reader(id).await;
         let condition = match id {
             Some(_) => "account_id = $1 AND day = $2",
             // Both statements use the parameter.
@@ -292,6 +295,7 @@ impl LedgerStore {
         filter: &RequestFilter,
         limit: u32,
     ) -> sqlx::Result<RequestPage> {
+        self.fold_for_reader(Some(id)).await;
         let account = sqlx::query(
             "SELECT (SELECT entries FROM accounts WHERE id = $1), day FROM entries_archived",
         )
@@ -339,6 +343,7 @@ impl LedgerStore {
     /// Returns completed requests of all accounts, the last to end first: those that match among [`SCANNED_OF_ALL`]
     /// entries. The positions are numbers of entries. `key_hashes` is ignored: a key's requests are those of its account.
     pub async fn list_requests_of_all(&self, filter: &RequestFilter) -> sqlx::Result<RequestPage> {
+        self.fold_for_reader(None).await;
         let archived_before: i64 = sqlx::query_scalar("SELECT day FROM entries_archived")
             .fetch_one(self.database.reader())
             .await?;
@@ -407,10 +412,8 @@ impl LedgerStore {
         if holds.is_empty() {
             return Ok(Vec::new());
         }
-        let list = match self.database.dialect() {
-            SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
-            SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
-        };
+        self.fold_for_reader(None).await;
+        let list = self.database.dialect().texts(1);
         let statement = format!(
             "SELECT {} FROM entries e {LATE} WHERE e.hold_id IS NOT NULL AND e.hold_id IN ({list}) \
              AND e.kind IN ('settlement', 'release', 'expiry')",
@@ -429,6 +432,7 @@ impl LedgerStore {
         id: &AccountId,
         hold: &HoldId,
     ) -> sqlx::Result<Option<EndedRequest>> {
+        self.fold_for_reader(Some(id)).await;
         let row = sqlx::query(AssertSqlSafe(request_statement()))
             .bind(&hold.0)
             .bind(&id.0)
@@ -559,10 +563,7 @@ pub fn changes_statement(of_one: bool) -> String {
 /// position to read, the model, the hashes of keys as a JSON array, the first moment, the one after the last, the maximum
 /// number, and the provider.
 pub fn requests_statement(dialect: SqlDialect) -> String {
-    let hashes = match dialect {
-        SqlDialect::Sqlite => "SELECT value FROM json_each($5)",
-        SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($5 AS JSONB))",
-    };
+    let hashes = dialect.texts(5);
     format!(
         "SELECT {} FROM {PLACES} JOIN entries e ON e.number = places.number {LATE} \
          WHERE e.kind IN ('settlement', 'release', 'expiry') AND (CAST($4 AS TEXT) IS NULL OR e.model = $4) \

@@ -2,17 +2,21 @@
 //!
 //! - [`rows`]: the tables; [`postgres`] and [`sqlite`]: the batches of each database. [`batch`] and [`error`] have the
 //!   common parts: the data that a batch loads and writes, and its errors.
+//! - [`log`]: the log of a run's settlements, and the fences of runs.
 //! - [`fold`]: derived data that batches do not write: sums of usage, and the entries of each account.
 //! - [`history`]: the queries about an account's past.
 //!
-//! **Rows of a request:** its account's row, a hold's row from opening to end, unless the hold is only in memory, on
-//! PostgreSQL a row of its node's block, and an entry for that end, with the single index that detects repeats. All other
-//! data about entries is folded from them.
+//! **Rows of a request:** its account's row, a hold's row from opening to end, unless the hold is only in memory, and an
+//! entry for that end, with the single index that detects repeats. A request that is opened and ended in memory writes a part
+//! of a row of its node's log; its other rows, and on PostgreSQL that of its node's block, are written by the fold, once for all
+//! requests of the account since the last one. All other data about entries is folded from them.
 
 mod batch;
+pub(crate) mod chain;
 mod error;
 mod fold;
 pub mod history;
+mod log;
 mod postgres;
 mod rows;
 mod sqlite;
@@ -20,24 +24,26 @@ pub mod statement;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
-use weir_storage::database::SqlDialect;
+use weir_storage::database::{SqlDialect, WriteTurn};
 
 use self::batch::find_account;
 use self::error::CommitFailure;
 pub use self::error::LedgerStoreError;
 pub use self::fold::Fold;
+pub use self::log::RenewedLease;
+pub(crate) use self::log::{EndedLog, LogContent};
 use self::postgres::BatchEnd;
 use self::rows::{ACCOUNTS, add_sums, find_blocks, list, read_account, read_block, read_sums};
 use crate::account::Account;
 use crate::budgets::BudgetPart;
 use crate::credits::Credits;
-use crate::openings::{EXACT_FOR, Openings};
+use crate::openings::{EXACT_FOR, NO_FENCE, Openings, TailRecord};
 use crate::operation::{AccountId, Action, BootId, HoldId, OpenHold, Operation, OperationOutcome};
 use crate::plans::GRACE_DAYS;
 use crate::usage::{Unit, UsageSums, to_date};
@@ -51,11 +57,9 @@ const EXPIRED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Expired holds that one transaction deletes, while it locks their accounts.
 const EXPIRED_FORGOTTEN: i64 = 100;
 
-/// Maximum time that an operation waits for other nodes to return their blocks.
-const CALL_BACK: Duration = Duration::from_millis(250);
-
-/// Interval between two looks at called blocks.
-const CALL_BACK_STEP: Duration = Duration::from_millis(20);
+/// A lease stays as long as its run has a log.
+const FORGET_LEASES: &str = "DELETE FROM node_leases WHERE lease_until < $1 \
+     AND NOT EXISTS (SELECT 1 FROM ledger_log l WHERE l.boot_id = node_leases.boot_id)";
 
 /// Idempotency keys that one statement deletes.
 const FORGOTTEN: i64 = 1_000;
@@ -71,7 +75,7 @@ pub struct LedgerStore {
     remembered: Arc<Mutex<sqlite::CachedAccounts>>,
     /// Holds in memory.
     openings: Arc<Openings>,
-    /// The run that opens holds in memory from blocks, on PostgreSQL.
+    /// The run that opens holds in memory.
     run: Option<BootId>,
 }
 
@@ -106,53 +110,105 @@ impl LedgerStore {
 
     /// Makes the store of a node's run, which can open holds in memory. Only one of its commits may run at a time.
     pub fn of_run(database: Database, run: BootId) -> Self {
-        let is_postgres = database.dialect() == SqlDialect::Postgres;
+        let store = Self::new(database);
+        if store.database.dialect() == SqlDialect::Sqlite {
+            store.openings.begin_run(run.clone());
+        }
         Self {
-            run: is_postgres.then_some(run),
-            ..Self::new(database)
+            run: Some(run),
+            ..store
         }
     }
 
     /// Does all operations, in order and in one transaction. In SQLite, it blocks the thread.
+    ///
+    /// Without a run, the operations are a command's. In a process that serves on SQLite, they are its run's.
     pub async fn commit(
         &self,
         operations: &[Operation],
     ) -> Result<Vec<OperationOutcome>, LedgerStoreError> {
-        let Some(turn) = self.database.write_turn() else {
-            return self.commit_on_postgres(operations).await;
+        let Some(run) = self.run() else {
+            return self.commit_of_command(operations).await;
         };
+        loop {
+            let folds = self.openings.long_tails(operations);
+            let batch = if folds.is_empty() { operations } else { &folds };
+            let outcomes = match self.database.write_turn() {
+                Some(turn) => self.commit_on_sqlite(turn, batch, &run).await?,
+                None => self.commit_on_postgres(batch, &run).await?,
+            };
+            if folds.is_empty() {
+                return Ok(outcomes);
+            }
+        }
+    }
+
+    /// Returns the run of the batches.
+    fn run(&self) -> Option<BootId> {
+        match self.database.dialect() {
+            SqlDialect::Sqlite => self.openings.run(),
+            SqlDialect::Postgres => self.run.clone(),
+        }
+    }
+
+    async fn commit_of_command(
+        &self,
+        operations: &[Operation],
+    ) -> Result<Vec<OperationOutcome>, LedgerStoreError> {
+        if let Some(turn) = self.database.write_turn() {
+            let mut native = turn.native().await.map_err(CommitFailure::from)?;
+            return sqlite::commit_of_command(&mut native, operations);
+        }
+        let operations: Vec<_> = operations.iter().collect();
+        let end = postgres::commit(&self.database, &operations, BTreeSet::new(), None).await?;
+        Ok(end.outcomes())
+    }
+
+    async fn commit_on_sqlite(
+        &self,
+        turn: &WriteTurn,
+        operations: &[Operation],
+        run: &BootId,
+    ) -> Result<Vec<OperationOutcome>, LedgerStoreError> {
         let mut native = turn.native().await.map_err(CommitFailure::from)?;
         let mut remembered = self.remembered();
-        let batch = self.openings.prepare(operations, |account, hold| {
-            remembered.get(account)?.holds.get(hold)
-        });
-        let outcomes = sqlite::commit(
-            &mut native,
-            &mut remembered,
-            &batch.operations(),
-            batch.new_holds(),
-        )?;
-        self.openings.conclude(&batch, |id| remembered.get(id));
-        Ok(batch.asked(outcomes))
+        loop {
+            let batch = self.openings.prepare(operations, |account, hold| {
+                remembered.get(account)?.holds.get(hold)
+            });
+            let end = sqlite::commit(
+                &mut native,
+                &mut remembered,
+                &batch.operations(),
+                batch.new_holds(),
+                (run, batch.fence()),
+            )?;
+            match end {
+                sqlite::BatchEnd::Fenced(fence) => self.openings.forget(run, fence),
+                sqlite::BatchEnd::Committed(outcomes) => {
+                    batch.check_folds(&outcomes);
+                    self.openings.conclude(&batch, |id| remembered.get(id));
+                    return Ok(batch.asked(outcomes));
+                }
+            }
+        }
     }
 
     async fn commit_on_postgres(
         &self,
         operations: &[Operation],
+        run: &BootId,
     ) -> Result<Vec<OperationOutcome>, LedgerStoreError> {
         let now = operations.iter().map(|operation| operation.at).max();
         let now = now.unwrap_or(Millis(0));
-        let Some(run) = &self.run else {
-            let operations: Vec<_> = operations.iter().collect();
-            let end = postgres::commit(&self.database, &operations, BTreeSet::new(), None).await?;
-            return Ok(end.outcomes());
-        };
         // The second time, the short accounts have no blocks of this run.
         loop {
             let batch = self.openings.prepare_run(operations, run);
             let new = batch.new_holds().collect();
-            let end = postgres::commit(&self.database, &batch.operations(), new, Some(run)).await?;
+            let fenced = Some((run, batch.fence()));
+            let end = postgres::commit(&self.database, &batch.operations(), new, fenced).await?;
             match end {
+                BatchEnd::Fenced => self.openings.forget(run, NO_FENCE),
                 BatchEnd::Short(accounts) => {
                     for account in &accounts {
                         self.be_exact(account, now);
@@ -166,6 +222,7 @@ impl LedgerStore {
                     for account in &called {
                         self.be_exact(account, now);
                     }
+                    batch.check_folds(&outcomes);
                     self.openings.conclude_run(&batch, &accounts, run, now);
                     return Ok(batch.asked(outcomes));
                 }
@@ -182,11 +239,11 @@ impl LedgerStore {
         boot_id: &BootId,
     ) -> Option<OpenHold> {
         match (self.database.dialect(), &self.run) {
-            (SqlDialect::Sqlite, _) => self.openings.open(account, at, open, boot_id),
+            (_, None) => Some(open),
+            (SqlDialect::Sqlite, Some(_)) => self.openings.open(account, at, open, boot_id),
             (SqlDialect::Postgres, Some(run)) => {
                 self.openings.open_from_block(account, at, open, run)
             }
-            (SqlDialect::Postgres, None) => Some(open),
         }
     }
 
@@ -208,39 +265,45 @@ impl LedgerStore {
         }
     }
 
-    /// Asks all other nodes to return the blocks of an account, and waits for at most [`CALL_BACK`], before an operation
-    /// that needs an exact balance, but cannot be refused. The operation is done in any case.
-    pub(crate) async fn call_back_for(&self, operation: &Operation) {
-        let has_blocks = self.database.dialect() == SqlDialect::Postgres;
-        if !has_blocks || !operation.action.needs_returned_blocks() {
-            return;
-        }
-        let (account, run) = (&operation.account, self.run.as_ref());
-        let until = Instant::now() + CALL_BACK;
-        while Instant::now() < until {
-            let writer = self.database.writer();
-            match postgres::call_back(writer, account, run, operation.at).await {
-                Ok(0) => return,
-                Ok(_) => tokio::time::sleep(CALL_BACK_STEP).await,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot call the blocks of an account back");
-                    return;
-                }
-            }
-        }
-    }
-
     /// Opens nothing in memory for an account for [`EXACT_FOR`], because another node needs its credits.
     pub(crate) fn be_exact(&self, account: &AccountId, now: Millis) {
         let until = Millis(now.0 + EXACT_FOR.as_millis() as i64);
         self.openings.be_exact(account, until);
     }
 
-    /// Forgets the run's blocks, because its lease has ended.
-    pub fn forget_blocks(&self) {
+    /// Forgets the run's accounts and blocks, because others may have changed them. From now on, the run has this fence.
+    pub fn forget(&self, fence: i64) {
         if let Some(run) = &self.run {
-            self.openings.forget_blocks(run);
+            self.openings.forget(run, fence);
         }
+    }
+
+    /// Ends a hold in memory by a record for the log; returns the operation if only [`Self::commit`] can do it.
+    pub fn end_in_memory(&self, operation: Operation) -> Result<Arc<TailRecord>, Box<Operation>> {
+        match (self.database.dialect(), &self.run) {
+            (_, None) => Err(Box::new(operation)),
+            (SqlDialect::Sqlite, Some(_)) => self.openings.end(operation),
+            (SqlDialect::Postgres, Some(_)) => self.openings.end_from_block(operation),
+        }
+    }
+
+    /// Returns whether this store's run has blocks, which other nodes may return.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.run.is_some() && self.database.dialect() == SqlDialect::Postgres
+    }
+
+    /// Folds the settlements of an account, or of all, so that a reader of the database finds what was answered. In a command
+    /// on SQLite, these are all of the log.
+    pub async fn fold_for_reader(&self, id: Option<&AccountId>) {
+        if self.database.write_turn().is_none() || self.run().is_some() {
+            self.openings.fold_for_reader(id).await;
+        } else if let Err(error) = self.commit_of_command(&[]).await {
+            tracing::warn!(%error, "cannot fold settlements into their accounts");
+        }
+    }
+
+    pub(crate) fn openings(&self) -> &Openings {
+        &self.openings
     }
 
     /// Returns up to `limit` accounts with blocks of this run which another node has called back.
@@ -279,15 +342,18 @@ impl LedgerStore {
         Ok(ids.into_iter().map(AccountId).collect())
     }
 
-    /// Returns up to `limit` accounts with blocks of runs without a valid lease, and the actions that return them.
+    /// Returns up to `limit` accounts with blocks of runs without a valid lease whose logs are folded, and the actions that
+    /// return them.
     pub(crate) async fn find_orphaned_blocks(
         &self,
         now: Millis,
         limit: u32,
     ) -> sqlx::Result<Vec<(AccountId, Action)>> {
         let sql = format!(
-            "{} SELECT b.account_id, b.boot_id FROM ended JOIN blocks b ON b.boot_id = ended.boot_id LIMIT $2",
-            of_ended_runs("blocks", "1 = 1")
+            "{} SELECT b.account_id, b.boot_id FROM ended JOIN blocks b ON b.boot_id = ended.boot_id \
+             WHERE NOT {MAY_APPEND} LIMIT $2",
+            of_ended_runs("blocks", "1 = 1"),
+            MAY_APPEND = log::may_append("b.boot_id")
         );
         let rows = sqlx::query(AssertSqlSafe(sql))
             .bind(now.0)
@@ -322,6 +388,7 @@ impl LedgerStore {
 
     /// Returns an account without its holds; `None` if it had no operation yet.
     pub async fn find_account(&self, id: &AccountId) -> sqlx::Result<Option<Account>> {
+        self.fold_for_reader(Some(id)).await;
         let account = sqlx::query(AssertSqlSafe(format!("{} = $1", find_account())))
             .bind(&id.0)
             .fetch_optional(self.database.reader())
@@ -341,7 +408,7 @@ impl LedgerStore {
                 .fetch_all(self.database.reader())
                 .await?;
             for row in &rows {
-                let (_, block, _) = read_block(row)?;
+                let (_, block, _) = read_block(row, 0)?;
                 account.without_block(&block);
             }
         }
@@ -360,6 +427,7 @@ impl LedgerStore {
 
     /// Returns an account and its period's usage; `None` if it had no operation yet.
     pub async fn find_period_usage(&self, id: &AccountId) -> sqlx::Result<Option<PeriodUsage>> {
+        self.fold_for_reader(Some(id)).await;
         // One statement, so that no settlement changes data between the balance and the sums. Open holds are few.
         let rows = sqlx::query(AssertSqlSafe(period_usage()))
             .bind(&id.0)
@@ -438,26 +506,6 @@ impl LedgerStore {
         Ok(stored + self.openings.count(boot_id) as i64)
     }
 
-    /// Begins a run's lease or extends it, and never shortens it.
-    pub async fn renew_lease(
-        &self,
-        boot_id: &BootId,
-        now: Millis,
-        until: Millis,
-    ) -> sqlx::Result<()> {
-        sqlx::query(
-            "INSERT INTO node_leases (boot_id, started_at, lease_until) VALUES ($1, $2, $3) \
-             ON CONFLICT (boot_id) DO UPDATE SET lease_until = excluded.lease_until \
-             WHERE node_leases.lease_until < excluded.lease_until",
-        )
-        .bind(boot_id.as_str())
-        .bind(now.0)
-        .bind(until.0)
-        .execute(self.database.writer())
-        .await
-        .map(drop)
-    }
-
     /// Ends a run's lease: any node may end its open holds.
     pub async fn end_lease(&self, boot_id: &BootId, now: Millis) -> sqlx::Result<()> {
         sqlx::query("UPDATE node_leases SET lease_until = $1 WHERE boot_id = $2")
@@ -480,7 +528,7 @@ impl LedgerStore {
 
     /// Deletes leases after their retention.
     pub async fn forget_leases(&self, now: Millis) -> sqlx::Result<()> {
-        sqlx::query("DELETE FROM node_leases WHERE lease_until < $1")
+        sqlx::query(FORGET_LEASES)
             .bind(now.0 - LEASE_KEPT.as_millis() as i64)
             .execute(self.database.writer())
             .await

@@ -9,13 +9,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+use sqlx::{AssertSqlSafe, Row as _, SqlSafeStr, SqlStr};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::Transaction;
 
 use super::batch::{BatchChanges, LoadedBatch, MAKE_ACCOUNTS, find_account};
 use super::error::{CommitFailure, LedgerStoreError};
+use super::log;
 use super::rows::{
     ACCOUNTS, AccountRow, BLOCKS, ENTRIES, HOLDS, KEYS, RECORDED, TableLayout, end_columns,
     find_blocks, find_keys, json, json_of, list, read_account, read_block, read_end, read_hold,
@@ -36,6 +37,8 @@ pub(super) enum BatchEnd {
     },
     /// Nothing was done, because the run's own blocks reserve needed credits of these accounts.
     Short(BTreeSet<AccountId>),
+    /// Nothing was done, because others have ended the run: they may have applied what seems to be new.
+    Fenced,
 }
 
 impl BatchEnd {
@@ -43,21 +46,21 @@ impl BatchEnd {
     pub(super) fn outcomes(self) -> Vec<OperationOutcome> {
         match self {
             Self::Committed { outcomes, .. } => outcomes,
-            Self::Short(_) => unreachable!("a command has no blocks"),
+            Self::Short(_) | Self::Fenced => unreachable!("a command has no run"),
         }
     }
 }
 
-/// Does a batch for a run, or for a command. `new` are holds without rows.
+/// Does a batch for a run with this fence, or for a command. `new` are holds without rows and entries.
 pub(super) async fn commit(
     database: &Database,
     operations: &[&Operation],
     new: BTreeSet<&HoldId>,
-    run: Option<&BootId>,
+    run: Option<(&BootId, i64)>,
 ) -> Result<BatchEnd, LedgerStoreError> {
     let mut transaction = database.begin().await.map_err(CommitFailure::from)?;
     let end = apply(&mut transaction, operations, new, run).await?;
-    if matches!(end, BatchEnd::Short(_)) {
+    if matches!(end, BatchEnd::Short(_) | BatchEnd::Fenced) {
         return Ok(end);
     }
     match transaction.commit().await {
@@ -70,18 +73,25 @@ async fn apply(
     transaction: &mut Transaction,
     operations: &[&Operation],
     new: BTreeSet<&HoldId>,
-    run: Option<&BootId>,
+    run: Option<(&BootId, i64)>,
 ) -> Result<BatchEnd, CommitFailure> {
     let mut loaded = LoadedBatch {
         accounts: load_accounts(transaction, operations).await?,
         ..LoadedBatch::default()
     };
-    load_blocks(transaction, &mut loaded).await?;
+    let fence = load_blocks(transaction, run, &mut loaded).await?;
+    let is_fenced = run
+        .zip(fence)
+        .is_some_and(|((_, before), now)| before != now);
+    if is_fenced && !new.is_empty() {
+        return Ok(BatchEnd::Fenced);
+    }
+    let run = run.map(|(run, _)| run);
     load_leases(transaction, operations, &mut loaded).await?;
     let of_keys = load_keys(transaction, operations, &mut loaded).await?;
     load_holds(transaction, operations, &of_keys, new, &mut loaded).await?;
     load_recorded(transaction, operations, &mut loaded).await?;
-    let outcomes = loaded.apply(operations.iter().copied());
+    let outcomes = loaded.apply(operations.iter().copied(), run);
     let (outcomes, called) = match decide(&loaded.accounts, operations, outcomes, run) {
         Decision::Short(accounts) => return Ok(BatchEnd::Short(accounts)),
         Decision::Done { outcomes, called } => (outcomes, called),
@@ -89,7 +99,7 @@ async fn apply(
     write(transaction, &loaded.changes()).await?;
     if let Some(at) = operations.iter().map(|operation| operation.at).max() {
         for account in &called {
-            call_back(&mut *transaction, account, run, at).await?;
+            call_back(transaction, account, run, at).await?;
         }
     }
     Ok(BatchEnd::Committed {
@@ -99,23 +109,23 @@ async fn apply(
     })
 }
 
-/// Asks all other nodes to return an account's blocks; returns the number of blocks.
-pub(super) async fn call_back<'c>(
-    executor: impl sqlx::Executor<'c, Database = sqlx::Any>,
+/// Asks all other nodes to return an account's blocks.
+async fn call_back(
+    transaction: &mut Transaction,
     account: &AccountId,
     run: Option<&BootId>,
     at: Millis,
-) -> sqlx::Result<u64> {
-    let called = sqlx::query(
+) -> sqlx::Result<()> {
+    sqlx::query(
         "UPDATE blocks SET called_at = $1 WHERE account_id = $2 AND boot_id <> $3 \
          AND plan_reserved + top_up_reserved > 0",
     )
     .bind(at.0)
     .bind(&account.0)
     .bind(run.map_or("", BootId::as_str))
-    .execute(executor)
-    .await?;
-    Ok(called.rows_affected())
+    .execute(transaction)
+    .await
+    .map(drop)
 }
 
 /// Locks the operations' accounts. Creates accounts of users without one.
@@ -156,46 +166,47 @@ async fn lock_accounts(
         .collect()
 }
 
-/// Loads the blocks of the accounts. Their locks protect the blocks as well.
+/// Loads the blocks of the accounts. Their locks protect the blocks as well. Returns the run's fence, if it has a lease: read
+/// after the locks, so that what others have done for an ended run is not done again.
 async fn load_blocks(
     transaction: &mut Transaction,
+    run: Option<(&BootId, i64)>,
     loaded: &mut LoadedBatch,
-) -> Result<(), CommitFailure> {
+) -> Result<Option<i64>, CommitFailure> {
     let ids: Vec<_> = loaded.accounts.keys().collect();
     let rows = sqlx::query(STATEMENTS.load_blocks.clone())
         .bind(json(&ids))
+        .bind(run.map_or("", |(run, _)| run.as_str()))
         .fetch_all(&mut *transaction)
         .await?;
+    let mut fence = None;
     for row in &rows {
-        let (account, block, is_called) = read_block(row)?;
-        loaded.add_block(&account, block, is_called);
+        fence = row.try_get(0)?;
+        if row.try_get::<Option<String>, _>(1)?.is_some() {
+            let (account, block, is_called) = read_block(row, 1)?;
+            loaded.add_block(&account, block, is_called);
+        }
     }
-    Ok(())
+    Ok(fence)
 }
 
-/// Loads which runs have valid leases, among those whose blocks the operations return. A run that comes back after this
-/// look finds no block: its next batch waits for the locks of the accounts.
+/// Loads which runs may still use their blocks, among those whose blocks the operations return. A run that comes back after
+/// this look finds no block: its next batch waits for the locks of the accounts.
 async fn load_leases(
     transaction: &mut Transaction,
     operations: &[&Operation],
     loaded: &mut LoadedBatch,
 ) -> Result<(), CommitFailure> {
+    let mut runs = BTreeSet::new();
     for operation in operations {
         if let Action::EndBlocks {
             boot_id,
             unless_leased: true,
         } = &operation.action
+            && runs.insert(boot_id)
+            && log::may_use_blocks(transaction, boot_id, operation.at).await?
         {
-            let found = sqlx::query(
-                "SELECT boot_id FROM node_leases WHERE boot_id = $1 AND lease_until > $2",
-            )
-            .bind(boot_id.as_str())
-            .bind(operation.at.0)
-            .fetch_optional(&mut *transaction)
-            .await?;
-            if found.is_some() {
-                loaded.leased.insert(boot_id.clone());
-            }
+            loaded.leased.insert(boot_id.clone());
         }
     }
     Ok(())
@@ -407,7 +418,12 @@ static STATEMENTS: LazyLock<PostgresStatements> = LazyLock::new(|| {
              WHERE h.parent_id IS NOT NULL)",
             HOLDS.names()
         )),
-        load_blocks: text(format!("{} IN ({ids})", find_blocks())),
+        // A row without a block if there is none.
+        load_blocks: text(format!(
+            "SELECT (SELECT fence FROM node_leases WHERE boot_id = $2) AS fence, found.* FROM (SELECT 1) one \
+             LEFT JOIN ({} IN ({ids})) found ON TRUE",
+            find_blocks()
+        )),
         load_keys: text(format!(
             "{} WHERE (account_id, key) IN ({pairs}) FOR UPDATE OF keys",
             find_keys()

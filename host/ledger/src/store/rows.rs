@@ -13,7 +13,7 @@ use weir_storage::clock::Millis;
 use weir_storage::ids::Hex;
 
 use crate::account::{
-    Account, Block, EndedHold, Hold, LedgerEntry, Pools, RecordedOperation, UsageDelta,
+    Account, Block, EndedHold, EntryHash, Hold, LedgerEntry, Pools, RecordedOperation, UsageDelta,
 };
 use crate::budgets::BudgetPart;
 use crate::credits::Credits;
@@ -126,6 +126,7 @@ pub(super) const ACCOUNTS: TableLayout<Account> = TableLayout {
             account.alert_at.map(|at| at.0).into()
         }),
         integer("entries", |(_, account)| account.entries.into()),
+        bytes("last_hash", |(_, account)| Value::Bytes(&account.last_hash)),
         text("budgets", |(_, account)| match &account.budgets {
             None => Value::Null,
             Some(budgets) => Value::Text(json(budgets).into()),
@@ -244,6 +245,16 @@ pub(super) const ENTRIES: TableLayout<LedgerEntry> = TableLayout {
         integer("estimated_at", |(_, entry)| {
             let estimated = entry.usage.as_ref().filter(|usage| usage.estimated);
             estimated.map(|_| entry.at.0).into()
+        }),
+        text("receipt", |(_, entry)| {
+            let receipt = entry
+                .usage
+                .as_ref()
+                .and_then(|usage| usage.receipt.as_ref());
+            receipt.map_or(Value::Null, |receipt| Value::Text(json(receipt).into()))
+        }),
+        bytes("previous_hash", |(_, entry)| {
+            Value::Bytes(&entry.previous_hash)
         }),
     ],
     changing: &[],
@@ -541,6 +552,11 @@ impl<'r, R: DatabaseRow> Values<'r, R> {
         self.row.bytes(self.next - 1)
     }
 
+    fn hash_or_null(&mut self) -> Result<Option<EntryHash>, UnreadableRow> {
+        let hash = self.bytes_or_null()?.map(EntryHash::try_from);
+        hash.transpose().map_err(|_| self.missing())
+    }
+
     fn credits(&mut self) -> Result<Credits, UnreadableRow> {
         self.integer().map(Credits::from_micro)
     }
@@ -579,6 +595,7 @@ pub(super) fn read_account(row: &impl DatabaseRow) -> Result<Account, Unreadable
     account.low_since = values.integer_or_null()?.map(Millis);
     account.alert_at = values.integer_or_null()?.map(Millis);
     account.entries = values.integer()?;
+    account.last_hash = values.hash_or_null()?.unwrap_or_default();
     let budgets = values.text_or_null()?.map(serde_json::from_str);
     account.budgets = budgets.transpose().map_err(UnreadableRow::because)?;
     account.created_at = Millis(values.integer()?);
@@ -632,11 +649,12 @@ pub(super) fn find_blocks() -> String {
 }
 
 /// Reads a block, its account, and whether it was called back, from a row with the columns of [`BLOCKS`] and
-/// `called_at`.
+/// `called_at`, from this column on.
 pub(super) fn read_block(
     row: &impl DatabaseRow,
+    next: usize,
 ) -> Result<(AccountId, Block, bool), UnreadableRow> {
-    let mut values = Values::of(row);
+    let mut values = Values { row, next };
     let account = AccountId(values.owned()?);
     let key = BlockKey {
         boot_id: values.named(BootId::of)?,
@@ -660,7 +678,7 @@ pub(super) fn end_columns() -> String {
     format!(
         "account_id, hold_id, request_id, parent_id, source, source_id, budget_key, model, amount, kind, plan_delta, \
          top_up_delta, overrun, provider, adapter_digest, unit, requests, latency_ms, attempts, \
-         estimated_at, {counts}"
+         estimated_at, receipt, {counts}"
     )
 }
 
@@ -708,6 +726,11 @@ pub(super) fn read_end(
         // Entries from before attempts were counted have none.
         attempts: values.integer_or_null()?.unwrap_or_default(),
         estimated: values.integer_or_null()?.is_some(),
+        receipt: values
+            .text_or_null()?
+            .map(serde_json::from_str)
+            .transpose()
+            .map_err(UnreadableRow::because)?,
         counts: UsageCounts::default(),
     };
     for count in &COUNTS {

@@ -2,6 +2,8 @@
 //!
 //! SQLite has one writer at a time, so nothing needs to be locked, and no row changes between two statements. Usually
 //! no other process has written since the last batch: the accounts that it left in memory are then not read again.
+//!
+//! A command's batch folds the log of the process that serves, or served, and raises the fences of all runs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem;
@@ -9,16 +11,18 @@ use std::ops::Deref;
 use std::sync::LazyLock;
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, ToSql};
+use rusqlite::{CachedStatement, Connection, OptionalExtension as _, ToSql};
 
 use super::batch::{BatchChanges, LoadedBatch, MAKE_ACCOUNTS, find_account};
 use super::error::{CommitFailure, LedgerStoreError};
+use super::log::read_row;
 use super::rows::{
     ACCOUNTS, AccountRow, Column, ENTRIES, HOLDS, KEYS, RECORDED, TableLayout, Value, end_columns,
     find_keys, list, read_account, read_end, read_hold, read_key, read_recorded,
 };
 use crate::account::{Account, Journal};
-use crate::operation::{AccountId, HoldId, Operation, OperationOutcome};
+use crate::log::LogRecord;
+use crate::operation::{AccountId, BootId, HoldId, Operation, OperationOutcome};
 
 /// Maximum number of remembered accounts.
 const REMEMBERED: usize = 4_096;
@@ -76,25 +80,75 @@ impl Drop for WriteTransaction<'_> {
     }
 }
 
-/// Does a batch; rolls back after every error before the commit, including a panic. `new` are holds without rows.
+pub(super) enum BatchEnd {
+    /// It is durable.
+    Committed(Vec<OperationOutcome>),
+    /// Nothing was done, because a command has raised the run's fence to this number: it may have changed the accounts, and
+    /// folded what seems to be new.
+    Fenced(i64),
+}
+
+/// Does a batch of a run with this fence; rolls back after every error before the commit, including a panic. `new` are holds
+/// without rows.
 pub(super) fn commit<'o>(
     connection: &mut Connection,
     remembered: &mut CachedAccounts,
     operations: &[&'o Operation],
     new: impl Iterator<Item = &'o HoldId>,
-) -> Result<Vec<OperationOutcome>, LedgerStoreError> {
+    (run, fence): (&BootId, i64),
+) -> Result<BatchEnd, LedgerStoreError> {
     let transaction = WriteTransaction::begin(connection).map_err(CommitFailure::from)?;
     // Taken out first, so that an error leaves it empty.
     let mut before = mem::take(remembered);
     let version = CachedAccounts::version(&transaction).map_err(CommitFailure::from)?;
     if before.as_of != Some(version) {
         before.accounts.clear();
+        let found = find_fence(&transaction, run).map_err(CommitFailure::from)?;
+        if let Some(found) = found.filter(|found| *found != fence) {
+            return Ok(BatchEnd::Fenced(found));
+        }
     }
-    let (loaded, outcomes) = run(&transaction, &mut before, operations, new.collect())?;
+    let (loaded, outcomes) = apply(&transaction, &mut before, operations, new.collect())?;
+    end(&transaction)?;
+    let (by_others, _) = version;
+    *remembered = before.with(loaded, (by_others, transaction.total_changes()));
+    Ok(BatchEnd::Committed(outcomes))
+}
+
+/// Does a batch of a command, after a fold of the complete log.
+pub(super) fn commit_of_command(
+    connection: &mut Connection,
+    operations: &[Operation],
+) -> Result<Vec<OperationOutcome>, LedgerStoreError> {
+    let transaction = WriteTransaction::begin(connection).map_err(CommitFailure::from)?;
+    let log = find_log(&transaction)?;
+    if log.is_empty() && operations.is_empty() {
+        return Ok(Vec::new());
+    }
+    let folds: Vec<_> = log
+        .iter()
+        .flat_map(|(run, record)| record.operations(run))
+        .collect();
+    let all: Vec<_> = folds.iter().chain(operations).collect();
+    let mut before = CachedAccounts::default();
+    let (_, mut outcomes) = apply(&transaction, &mut before, &all, BTreeSet::new())?;
+    let asked = outcomes.split_off(folds.len());
+    for ((_, record), outcome) in log.iter().zip(outcomes.iter().skip(1).step_by(2)) {
+        record.check(outcome);
+    }
+    for statement in ["DELETE FROM ledger_log", RAISE_FENCES] {
+        transaction
+            .execute(statement, [])
+            .map_err(CommitFailure::from)?;
+    }
+    end(&transaction)?;
+    Ok(asked)
+}
+
+/// Commits.
+fn end(transaction: &WriteTransaction<'_>) -> Result<(), LedgerStoreError> {
     let Err(error) = transaction.commit() else {
-        let (by_others, _) = version;
-        *remembered = before.with(loaded, (by_others, transaction.total_changes()));
-        return Ok(outcomes);
+        return Ok(());
     };
     if transaction.is_autocommit() {
         // The transaction is over and rolled back for this process, but unconfirmed disk writes may be there after a
@@ -107,6 +161,28 @@ pub(super) fn commit<'o>(
     }
 }
 
+/// Returns a run's fence, if it has a lease.
+fn find_fence(transaction: &Connection, run: &BootId) -> rusqlite::Result<Option<i64>> {
+    transaction
+        .prepare_cached("SELECT fence FROM node_leases WHERE boot_id = ?1")?
+        .query_row([run.as_str()], |row| row.get(0))
+        .optional()
+}
+
+/// Returns the records in the log, and their runs.
+fn find_log(transaction: &Connection) -> Result<Vec<(BootId, LogRecord)>, CommitFailure> {
+    let mut find =
+        transaction.prepare("SELECT boot_id, records FROM ledger_log ORDER BY boot_id, ordinal")?;
+    let mut rows = find.query([])?;
+    let mut log = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (run, records): (String, String) = (row.get(0)?, row.get(1)?);
+        let (run, records) = read_row::<LogRecord>(&run, &records)?;
+        log.extend(records.into_iter().map(|record| (run.clone(), record)));
+    }
+    Ok(log)
+}
+
 impl CachedAccounts {
     pub(super) fn version(connection: &Connection) -> rusqlite::Result<DataVersion> {
         let mut statement = connection.prepare_cached("PRAGMA data_version")?;
@@ -114,9 +190,10 @@ impl CachedAccounts {
         Ok((by_others, connection.total_changes()))
     }
 
-    /// Keeps the remembered accounts valid after a write that changed none of them.
+    /// Keeps the remembered accounts valid after a write of this connection that changed none of them, unless another one has
+    /// written between the two versions.
     pub(super) fn keep_since(&mut self, before: DataVersion, after: DataVersion) {
-        if self.as_of == Some(before) {
+        if self.as_of == Some(before) && before.0 == after.0 {
             self.as_of = Some(after);
         }
     }
@@ -142,7 +219,7 @@ impl CachedAccounts {
     }
 }
 
-fn run<'o>(
+fn apply<'o>(
     transaction: &Connection,
     before: &mut CachedAccounts,
     operations: &[&'o Operation],
@@ -153,7 +230,7 @@ fn run<'o>(
     let of_keys = load_keys(transaction, operations, &mut loaded)?;
     load_holds(transaction, operations, &of_keys, new, &mut loaded)?;
     load_recorded(transaction, operations, &mut loaded)?;
-    let outcomes = loaded.apply(operations.iter().copied());
+    let outcomes = loaded.apply(operations.iter().copied(), None);
     write(transaction, &loaded.changes())?;
     Ok((loaded, outcomes))
 }
@@ -378,6 +455,8 @@ impl ToSql for Value<'_> {
     }
 }
 
+const RAISE_FENCES: &str = "UPDATE node_leases SET fence = fence + 1";
+
 const DELETE_HOLD: &str = "DELETE FROM holds WHERE account_id = ?1 AND id = ?2";
 
 const WRITE_PLAN: &str = "UPDATE users SET plan = ?1 WHERE id = ?2 AND plan <> ?1";
@@ -480,6 +559,15 @@ mod tests {
             assert!(remembered.accounts.len() <= REMEMBERED);
         }
         assert_eq!(remembered.as_of, Some((0, 2)));
+    }
+
+    #[test]
+    fn accounts_are_forgotten_if_others_write_between_two_versions() {
+        for (after, is_kept) in [((7, 2), true), ((8, 2), false)] {
+            let mut remembered = CachedAccounts::default().with(LoadedBatch::default(), (7, 1));
+            remembered.keep_since((7, 1), after);
+            assert_eq!(remembered.as_of == Some(after), is_kept);
+        }
     }
 
     #[tokio::test]

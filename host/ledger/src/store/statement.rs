@@ -104,6 +104,7 @@ impl LedgerStore {
         filter: &StatementFilter,
         limit: u32,
     ) -> sqlx::Result<StatementPage> {
+        self.fold_for_reader(Some(id)).await;
         let mut rows = StatementRows::Pool(self.database.reader());
         let mut top = rows.find_top(id).await?;
         loop {
@@ -131,6 +132,7 @@ impl LedgerStore {
         id: &AccountId,
         starts: [Millis; 2],
     ) -> sqlx::Result<Option<Credits>> {
+        self.fold_for_reader(Some(id)).await;
         let row = sqlx::query(AssertSqlSafe(lapsed_statement()))
             .bind(&id.0)
             .bind(i64::MAX)

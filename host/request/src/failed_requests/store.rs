@@ -349,10 +349,7 @@ pub(super) async fn find(
     if request_ids.is_empty() {
         return Ok(HashMap::new());
     }
-    let ids = match database.dialect() {
-        SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
-        SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
-    };
+    let ids = database.dialect().texts(1);
     let statement = format!(
         "SELECT {}, details FROM failed_requests WHERE request_id IN ({ids})",
         names_of("")

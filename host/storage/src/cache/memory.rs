@@ -264,8 +264,20 @@ impl MemoryCache {
         })
     }
 
-    pub(super) fn take(&self, bucket: Bucket<'_>, rate: Rate) -> RateDecision {
-        self.with(|tables, now| tables.take(bucket, rate, now))
+    pub(super) fn count(&self, limits: &[(Bucket<'_>, Rate)]) -> Vec<RateDecision> {
+        self.with(|tables, now| {
+            let decided: Vec<_> = limits
+                .iter()
+                .map(|&(bucket, rate)| tables.decide(bucket, rate, now))
+                .collect();
+            if decided.iter().all(|(decision, _)| decision.allowed) {
+                for (&(bucket, _), &(_, arrival)) in limits.iter().zip(&decided) {
+                    let (table, key) = tables.rates_of(bucket);
+                    table.put(key, SlotChoice::All, arrival, arrival, now);
+                }
+            }
+            decided.into_iter().map(|(decision, _)| decision).collect()
+        })
     }
 
     pub(super) fn charge(&self, bucket: Bucket<'_>, rate: Rate, number: u32) {
@@ -343,13 +355,19 @@ impl fmt::Debug for MemoryCache {
 
 impl Tables {
     fn take(&mut self, bucket: Bucket<'_>, rate: Rate, now: u64) -> RateDecision {
-        let (table, key) = self.rates_of(bucket);
-        let arrival = table.get(key, SlotChoice::All, now).copied();
-        let (decision, arrival) = rate.decide(rate.per_minute.get(), arrival, now);
+        let (decision, arrival) = self.decide(bucket, rate, now);
         if decision.allowed {
+            let (table, key) = self.rates_of(bucket);
             table.put(key, SlotChoice::All, arrival, arrival, now);
         }
         decision
+    }
+
+    /// Returns the decision of a limit on a request, and the arrival time if the request counts.
+    fn decide(&mut self, bucket: Bucket<'_>, rate: Rate, now: u64) -> (RateDecision, u64) {
+        let (table, key) = self.rates_of(bucket);
+        let arrival = table.get(key, SlotChoice::All, now).copied();
+        rate.decide(rate.per_minute.get(), arrival, now)
     }
 
     fn rates_of<'a>(&mut self, bucket: Bucket<'a>) -> (&mut ExpiringTable<u64>, &'a str) {
@@ -576,7 +594,7 @@ mod tests {
         assert!(lock_out("before").is_some());
         for stranger in 0..20_000 {
             cache.count_failure(&format!("stranger {stranger}"), POLICY);
-            cache.take(Bucket::Address(&format!("stranger {stranger}")), rate);
+            cache.count(&[(Bucket::Address(&format!("stranger {stranger}")), rate)]);
         }
         assert!(cache.count_failure("before", POLICY).is_some());
         assert!(
@@ -601,7 +619,7 @@ mod tests {
         let rate = Rate::per_minute(NonZeroU32::new(5).unwrap());
         for stranger in 0..60_000 {
             cache.count_failure(&format!("stranger {stranger}"), POLICY);
-            cache.take(Bucket::Address(&format!("stranger {stranger}")), rate);
+            cache.count(&[(Bucket::Address(&format!("stranger {stranger}")), rate)]);
         }
         let from = |address, record| {
             cache.identify(&CallerLookup {

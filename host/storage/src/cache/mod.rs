@@ -9,6 +9,9 @@
 //! **Invariant:** a revoked record does not come back while its tombstone stands: a reader fills the cache only if
 //! there is no tombstone.
 //!
+//! **Invariant:** a process knows within a second that a record ended, or that it no longer hears of ended records; then
+//! it keeps none.
+//!
 //! **Invariant:** a record is valid only in the [`Epoch`] in which it was kept. A flush or a failover may lose
 //! tombstones, and a restored database may not know the record, so a flush, a failover and each start of a node begin
 //! another epoch. A reader of the earlier epoch keeps nothing in the later one.
@@ -22,13 +25,19 @@
 //! atomic in Redis is a script beside it. `tests/it/stores.rs` runs every operation on both.
 
 mod entries;
+mod keys;
+mod leases;
 pub mod memory;
 mod rare_log;
 mod rate;
+mod records;
 pub mod redis;
+mod servers;
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::watch;
 
 pub use self::entries::{
     Absence, CacheError, CachedValue, CallerFindings, CallerLookup, CredentialRecord, Epoch,
@@ -37,7 +46,8 @@ pub use self::entries::{
 };
 use self::memory::MemoryCache;
 pub use self::rate::{Bucket, Rate, RateDecision};
-use self::redis::{RedisAnnouncements, RedisCache};
+pub use self::records::KnownRecord;
+use self::redis::RedisCache;
 use crate::clock::Clock;
 use crate::secrets::SecretUrl;
 
@@ -61,9 +71,14 @@ impl Cache {
         timeout: Duration,
     ) -> anyhow::Result<Self> {
         Ok(match redis_url {
-            Some(url) => Self::Redis(RedisCache::open(url, timeout).await?),
+            Some(url) => Self::Redis(RedisCache::open(url, clock, timeout).await?),
             None => Self::Memory(MemoryCache::new(clock.clone())),
         })
+    }
+
+    /// Checks the form of a Redis URL. The problem follows the name of a setting.
+    pub fn check_url(redis_url: &SecretUrl) -> Result<(), String> {
+        servers::check(redis_url)
     }
 
     /// Connects to a Redis once, and proves that it accepts writes.
@@ -76,6 +91,15 @@ impl Cache {
         match self {
             Self::Memory(_) => Ok(()),
             Self::Redis(redis) => redis.begin_epoch().await,
+        }
+    }
+
+    /// Returns a record that this process has read from Redis within 15 s. Its user's requests are not counted yet
+    /// ([`Self::count`]).
+    pub fn recall(&self, key: RecordKey<'_>) -> Option<KnownRecord> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(redis) => redis.recall(key),
         }
     }
 
@@ -144,27 +168,24 @@ impl Cache {
         }
     }
 
-    /// Counts a request whose caller [`Self::identify`] did not find.
-    pub async fn take(&self, bucket: Bucket<'_>, rate: Rate) -> Result<RateDecision, CacheError> {
+    /// Counts a request in all of these limits, in at most one round trip, or in none if one refuses it. Returns a
+    /// decision for each limit.
+    pub async fn count(
+        &self,
+        limits: &[(Bucket<'_>, Rate)],
+    ) -> Result<Vec<RateDecision>, CacheError> {
         match self {
-            Self::Memory(memory) => Ok(memory.take(bucket, rate)),
-            Self::Redis(redis) => redis.take(bucket, rate).await,
+            Self::Memory(memory) => Ok(memory.count(limits)),
+            Self::Redis(redis) => redis.count(limits).await,
         }
     }
 
-    /// Counts this many in a bucket, whether or not the rate allows them. An excess delays later requests.
-    pub async fn charge(
-        &self,
-        bucket: Bucket<'_>,
-        rate: Rate,
-        number: u32,
-    ) -> Result<(), CacheError> {
+    /// Adds this many to a bucket, whether or not the rate allows them. An excess delays later requests. Other nodes
+    /// see it 20 ms later.
+    pub fn charge(&self, bucket: Bucket<'_>, rate: Rate, number: u32) {
         match self {
-            Self::Memory(memory) => {
-                memory.charge(bucket, rate, number);
-                Ok(())
-            }
-            Self::Redis(redis) => redis.charge(bucket, rate, number).await,
+            Self::Memory(memory) => memory.charge(bucket, rate, number),
+            Self::Redis(redis) => redis.charge(bucket, rate, number),
         }
     }
 
@@ -203,6 +224,14 @@ impl Cache {
                 Ok(())
             }
             Self::Redis(redis) => redis.drop_value(name, ttl).await,
+        }
+    }
+
+    /// Drops a value, without a wait: this node sees it at once, and other nodes 20 ms later.
+    pub fn drop_value_soon(&self, name: &str, ttl: Duration) {
+        match self {
+            Self::Memory(memory) => memory.drop_value(name, ttl),
+            Self::Redis(redis) => redis.drop_value_soon(name, ttl),
         }
     }
 
@@ -307,15 +336,18 @@ impl Cache {
 }
 
 /// A subscription to announcements of nodes.
-pub struct Announcements(Option<RedisAnnouncements>);
+pub struct Announcements(Option<watch::Receiver<u64>>);
 
 impl Announcements {
     /// Waits for the next announcement; without other nodes, for ever. The future may be dropped and the method
     /// called again.
     pub async fn next(&mut self) {
-        match &mut self.0 {
-            Some(announcements) => announcements.next().await,
-            None => std::future::pending().await,
+        let is_open = match &mut self.0 {
+            Some(announcements) => announcements.changed().await.is_ok(),
+            None => false,
+        };
+        if !is_open {
+            std::future::pending().await
         }
     }
 }

@@ -77,7 +77,10 @@ impl DatabaseConnections {
     }
 
     pub(super) async fn snapshot(&self, statement: &'static str) -> sqlx::Result<Snapshot> {
-        self.begin_patiently(statement).await.map(Snapshot)
+        let begun = self.begin_patiently(statement).await;
+        begun
+            .map(Snapshot)
+            .inspect_err(|error| self.limits.doubt.consider(error))
     }
 
     async fn begin_patiently(&self, statement: &'static str) -> sqlx::Result<Transaction> {

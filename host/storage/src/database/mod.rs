@@ -16,6 +16,7 @@ mod connections;
 mod open;
 mod postgres;
 mod server_role;
+mod servers;
 mod sqlite;
 mod time;
 mod timeouts;
@@ -29,6 +30,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AnyPool, Executor, SqlSafeStr};
+use tokio_util::task::AbortOnDropHandle;
 
 use self::checkpoints::Checkpoints;
 pub use self::connections::{DatabaseConnections, Snapshot, Transaction};
@@ -54,6 +56,8 @@ pub struct Database {
     writer: DatabaseConnections,
     turn: Option<WriteTurn>,
     checkpoints: Option<Arc<Checkpoints>>,
+    /// The task that keeps the pools on the primary of several servers.
+    follower: Option<Arc<AbortOnDropHandle<()>>>,
     shared: Arc<OnceLock<Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -71,6 +75,16 @@ impl SqlDialect {
             "sqlite" => Ok(Self::Sqlite),
             "postgres" | "postgresql" => Ok(Self::Postgres),
             _ => bail!("`database_url` must begin with sqlite: or postgres://"),
+        }
+    }
+
+    /// Returns the query for the texts of a JSON array, which is the parameter with this number.
+    pub fn texts(self, parameter: u8) -> String {
+        match self {
+            Self::Sqlite => format!("SELECT value FROM json_each(${parameter})"),
+            Self::Postgres => {
+                format!("SELECT jsonb_array_elements_text(CAST(${parameter} AS JSONB))")
+            }
         }
     }
 }
@@ -189,6 +203,9 @@ impl Database {
     pub async fn close(&self) {
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.stop().await;
+        }
+        if let Some(follower) = &self.follower {
+            follower.abort();
         }
         if let Some(turn) = &self.turn {
             turn.close().await;

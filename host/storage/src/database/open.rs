@@ -9,7 +9,7 @@ impl Database {
     /// Opens a database and updates its schema; any number of processes may do so at once.
     ///
     /// `sqlite:PATH` is a file, created if absent; `sqlite::memory:` lives as long as this value;
-    /// `postgres://USER:PASSWORD@HOST/NAME` is an existing database.
+    /// `postgres://USER:PASSWORD@HOST[,HOST…]/NAME` is an existing database, on the one of its hosts that accepts writes.
     pub async fn open(url: &SecretUrl) -> anyhow::Result<Self> {
         Self::open_with(url, Timeouts::default()).await
     }

@@ -93,6 +93,7 @@ pub(super) async fn open(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<
         writer: DatabaseConnections::new(writer, Some(turn.clone()), timeouts, Doubt::default()),
         turn: Some(turn),
         checkpoints,
+        follower: None,
         shared: Default::default(),
     })
 }

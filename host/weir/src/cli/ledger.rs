@@ -129,6 +129,8 @@ async fn move_before(database: &Database, month: &str, folder: &Path) -> anyhow:
 
 /// Fails with the list of discrepancies.
 async fn find_sound(database: &Database, extent: Extent, now: Millis) -> anyhow::Result<i64> {
+    let store = LedgerStore::new(database.clone());
+    store.fold_for_reader(None).await;
     let findings = look(database, now, extent, |what| {
         eprintln!("looking whether {what}");
     });

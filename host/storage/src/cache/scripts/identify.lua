@@ -1,7 +1,6 @@
--- Identifies a caller. KEYS: the lockout and the bucket of the address, the record and its tombstone, each empty if the caller
--- needs no check; the epoch.
--- ARGV: requests per minute of the address, the burst of unauthenticated requests, the prefixes of users' buckets and of users'
--- tombstones, the server's id.
+-- Identifies a caller. KEYS: the lockout and the bucket of the address, the record and its tombstone, the epoch.
+-- ARGV: requests per minute of the address, 0 without one; the burst of unauthenticated requests; the prefixes of users' buckets
+-- and of users' tombstones; the server's id; 1 if a record is requested.
 -- Returns: milliseconds of the lockout, the decision for the address, the record (empty if it has a tombstone), the decision for
 -- the user, 1 if the user has a tombstone, the number of the epoch.
 
@@ -9,7 +8,7 @@ local current = string.match(epoch(KEYS[5], ARGV[5]), '^%d+')
 local epoch_number = tonumber(current)
 
 local record, user_id, limit, doubtful = false, nil, nil, 0
-if KEYS[3] ~= '' then
+if ARGV[6] == '1' then
   if redis.call('EXISTS', KEYS[4]) == 1 then
     record = ''
   else
@@ -27,7 +26,7 @@ if record and record ~= '' then
   doubtful = redis.call('EXISTS', ARGV[4] .. user_id)
 end
 
-if KEYS[1] ~= '' and not user_id then
+if ARGV[1] ~= '0' and not user_id then
   local blocked = redis.call('PTTL', KEYS[1])
   if blocked > 0 then
     redis.call('INCR', KEYS[1])
@@ -37,7 +36,7 @@ end
 
 local now = now_us()
 local address, address_arrival = false, nil
-if KEYS[2] ~= '' then
+if ARGV[1] ~= '0' then
   local most = user_id and ARGV[1] or ARGV[2]
   address, address_arrival = decide(KEYS[2], tonumber(ARGV[1]), tonumber(most), now)
   if not address_arrival then

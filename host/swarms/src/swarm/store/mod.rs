@@ -288,10 +288,7 @@ impl SwarmStore {
 
     /// Returns the existing runs among these ids.
     pub async fn find_all(&self, ids: &[&str]) -> Result<Vec<SwarmRun>, SwarmStoreError> {
-        let among = match self.database.dialect() {
-            SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
-            SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
-        };
+        let among = self.database.dialect().texts(1);
         let rows = sqlx::query(sqlx::AssertSqlSafe(format!("{RUN} WHERE id IN ({among})")))
             .bind(serde_json::json!(ids).to_string())
             .fetch_all(self.database.reader())

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 use sqlx::Row;
 use sqlx::any::AnyRow;
 use weir_storage::clock::Millis;
-use weir_storage::database::SqlDialect;
 
 use super::{TaskStore, TaskStoreError};
 
@@ -305,10 +304,7 @@ impl TaskStore {
     }
 
     pub async fn last_starts(&self, task_ids: &[&str]) -> Result<Vec<TaskStart>, TaskStoreError> {
-        let among = match self.database.dialect() {
-            SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
-            SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
-        };
+        let among = self.database.dialect().texts(1);
         let text = format!(
             "{START} WHERE task_id IN ({among}) AND started_at = (SELECT MAX(started_at) FROM task_starts AS others \
              WHERE others.task_id = task_starts.task_id) ORDER BY cause DESC"

@@ -11,6 +11,7 @@ use url::{Host, Url};
 use weir_app::PreparedParts;
 use weir_app::config::Config;
 use weir_catalog::{Catalog, OmittedProvider};
+use weir_storage::secrets::SecretUrl;
 
 /// Returns the problems; each sentence names the setting and the remedy. `sources` is the configuration as written.
 pub(super) fn findings(config: &Config, prepared: &PreparedParts, sources: &Dict) -> Vec<String> {
@@ -42,10 +43,7 @@ pub(super) fn findings(config: &Config, prepared: &PreparedParts, sources: &Dict
     }
     for setting in ["database_url", "redis_url"] {
         let written = sources.get(setting).and_then(Value::as_str);
-        if written
-            .and_then(|url| Url::parse(url).ok())
-            .is_some_and(|url| url.password().is_some())
-        {
+        if written.is_some_and(|url| SecretUrl::new(url).has_password()) {
             find(
                 setting,
                 "contains a password: put the URL into a file, and set { file = \"PATH\" }",

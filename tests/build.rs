@@ -1,8 +1,8 @@
-//! Builds the hostile Rust guests to Wasm, so that the tests can embed them.
+//! Builds the hostile Rust guests to Wasm, so that the tests can embed them. Some of their attacks need WASI, so they keep it.
 
-use std::env;
 use std::path::PathBuf;
 use std::process::Command;
+use std::{env, fs};
 
 const TARGET: &str = "wasm32-wasip2";
 
@@ -24,6 +24,8 @@ fn main() {
             "build",
             "--package",
             "hostile-misbehaving",
+            "--package",
+            "hostile-misreading",
             "--package",
             "hostile-scheming",
             "--package",
@@ -51,10 +53,17 @@ fn main() {
 
     for (variable, component) in [
         ("HOSTILE_MISBEHAVING", "hostile_misbehaving.wasm"),
+        ("HOSTILE_MISREADING", "hostile_misreading.wasm"),
         ("HOSTILE_SCHEMING", "hostile_scheming.wasm"),
         ("HOSTILE_MEDDLING", "hostile_meddling.wasm"),
     ] {
-        let component = target.join(TARGET).join("plugin").join(component);
+        let module = target.join(TARGET).join("plugin").join(component);
+        let module = fs::read(&module).expect("cargo has built it");
+        let encoded = weir_encoder::encode_with_wasi(&module)
+            .unwrap_or_else(|error| panic!("making a component of {component}: {error:#}"));
+        let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+        let component = out.join(component);
+        fs::write(&component, encoded).expect("cargo has made the folder");
         println!("cargo::rustc-env={variable}={}", component.display());
     }
 }

@@ -86,7 +86,12 @@ fn main() {
         let list: String = plugins
             .iter()
             .map(|plugin| {
-                let file = built.join(plugin.package.replace('-', "_") + ".wasm");
+                let file = plugin.package.replace('-', "_") + ".wasm";
+                let module = fs::read(built.join(&file)).expect("cargo has built it");
+                let component = weir_encoder::encode(&module)
+                    .unwrap_or_else(|error| panic!("making a component of {file}: {error:#}"));
+                let file = out.join(file);
+                fs::write(&file, component).expect("the folder can be written");
                 let name = &plugin.manifest.name;
                 format!("({name:?}, include_bytes!({file:?})),\n")
             })
@@ -258,7 +263,7 @@ fn find_plugins(plugins: &Path, kind: &Kind) -> Vec<Plugin> {
         .collect()
 }
 
-/// Returns the folder with the components.
+/// Builds core modules, by the flags in `.cargo/config.toml`, and returns their folder.
 fn build_plugins<'a>(root: &Path, plugins: impl Iterator<Item = &'a Plugin>) -> PathBuf {
     let target_dir = root.join("target/plugins");
     let mut cargo = cargo(root);

@@ -37,7 +37,7 @@ use loads::{
 };
 use serde_json::{Value, json};
 use tests::percentile;
-use tests::program::build_weir;
+use tests::program::{build_weir, own_kib};
 use tests::stores::{Durability, Postgres, Redis};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -64,7 +64,7 @@ const KERNEL_THREADS: u32 = 2;
 
 /// Concurrent open streams, and the memory limit of each.
 const STREAMS: usize = 5_000;
-const STREAM_KIB: f64 = 256.0;
+const STREAM_KIB: f64 = 128.0;
 
 /// Memory limit of an idle gateway, in MiB.
 const IDLE_MIB: usize = 120;
@@ -184,17 +184,8 @@ fn switches(status: &str) -> u64 {
     counts.sum()
 }
 
-fn resident_kib(process: &Process) -> usize {
-    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS:"))
-        .unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
-fn resident_mib(process: &Process) -> usize {
-    resident_kib(process) >> 10
+fn memory_mib(process: &Process) -> usize {
+    own_kib(&process.id()) >> 10
 }
 
 fn measure_all(
@@ -223,7 +214,7 @@ fn measure_all(
     write_settings(folder.path(), upstream, &settings, STREAMS);
     let (weir, weir_address) = serve(&on_core(CORE), program, folder.path());
     await_rest(&weir);
-    let idle = resident_mib(&weir);
+    let idle = memory_mib(&weir);
     let keys = runtime.block_on(create_keys(folder.path(), ACCOUNTS));
     await_rest(&weir);
     let beside = |load: Load, connections| {
@@ -296,7 +287,7 @@ fn measure_all(
         let (floor, own) = beside(load, 1);
         (load, own, floor)
     });
-    let resident = resident_mib(&weir);
+    let resident = memory_mib(&weir);
     if grid {
         for (load, connections) in [LOADS[0], LOADS[2], LOADS[3]]
             .into_iter()
@@ -309,11 +300,11 @@ fn measure_all(
             );
         }
         runtime.block_on(print_grid(weir_address, &keys));
-        let loaded = resident_mib(&weir);
+        let loaded = memory_mib(&weir);
         std::thread::sleep(LATER);
         println!(
             "resident: {loaded} MiB after the grid, {} MiB after {LATER:.0?} more",
-            resident_mib(&weir)
+            memory_mib(&weir)
         );
     }
     let stream_kib = runtime.block_on(open_streams(&weir, weir_address, &keys));
@@ -560,7 +551,7 @@ async fn open_streams(process: &Process, address: SocketAddr, keys: &[String]) -
         ..LOADS[0]
     };
     let requests = Requests::new(address, PATH, keys, held);
-    let before = resident_kib(process);
+    let before = own_kib(&process.id());
     let open = futures_util::stream::iter(0..STREAMS).map(|_| async {
         let mut connection = TcpStream::connect(address).await.unwrap();
         requests.send(&mut connection).await;
@@ -572,5 +563,5 @@ async fn open_streams(process: &Process, address: SocketAddr, keys: &[String]) -
         connection
     });
     let _streams: Vec<_> = open.buffer_unordered(CONNECTIONS).collect().await;
-    (resident_kib(process) - before) as f64 / STREAMS as f64
+    (own_kib(&process.id()) - before) as f64 / STREAMS as f64
 }

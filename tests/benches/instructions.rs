@@ -10,6 +10,9 @@
 //! `cargo bench -p tests --bench instructions` prints a table for each load, and fails if a request exceeds its limit;
 //! `-- --json` prints JSON. `-- --only paced` measures only the loads with this in their names. The profiles remain in
 //! `target/callgrind`, for `callgrind_annotate`.
+//!
+//! The measured program is the profile `release` with line tables. `-- --beside target/optimized/weir` measures another one,
+//! too, and prints its total beside: a better compiler is not a better program.
 
 #![expect(
     clippy::print_stdout,
@@ -22,6 +25,7 @@ mod loads;
 
 use std::cell::Cell;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -75,6 +79,7 @@ struct Server<'a> {
     address: SocketAddr,
     /// Otherwise it is the proxy.
     is_weir: bool,
+    keys: &'a [String],
     observed: Observed<'a>,
 }
 
@@ -86,6 +91,7 @@ fn main() -> ExitCode {
     let loads = LOADS.into_iter().filter(|load| load.name.contains(only));
 
     let program = build_weir("measured");
+    let beside = option(&arguments, "--beside").map(Path::new);
     pin(&std::process::id().to_string(), OTHER_CORE);
     let target = program.ancestors().nth(2).unwrap();
     let callgrind = Callgrind::install(target.join("callgrind"));
@@ -94,21 +100,40 @@ fn main() -> ExitCode {
     let launcher = callgrind.launcher(on_core(CORE), "proxy");
     let (proxy, proxy_address) = Process::role(&launcher, "proxy", &upstream.to_string());
     let folder = tempfile::tempdir().unwrap();
-    write_settings(folder.path(), upstream, "", 2 * CONNECTIONS[1]);
-    // This start compiles the plugins, which would take minutes in valgrind.
-    let (first_start, _) = serve(&on_core(CORE), &program, folder.path());
-    let keys = runtime.block_on(create_keys(folder.path(), 1));
-    drop(first_start);
-    let launcher = callgrind.launcher(on_core(CORE), "weir");
-    let (weir, weir_address) = serve(&launcher, &program, folder.path());
-    let mut weir = Server {
-        address: weir_address,
-        is_weir: true,
-        observed: callgrind.observe(&weir, "weir"),
+    let start = |program: &Path, name: &'static str| {
+        let folder = folder.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        write_settings(&folder, upstream, "", 2 * CONNECTIONS[1]);
+        // This start compiles the plugins, which would take minutes in valgrind.
+        let (first_start, _) = serve(&on_core(CORE), program, &folder);
+        let keys = runtime.block_on(create_keys(&folder, 1));
+        drop(first_start);
+        let launcher = callgrind.launcher(on_core(CORE), name);
+        let (process, address) = serve(&launcher, program, &folder);
+        (process, address, keys, name)
     };
+    let programs = [
+        Some((program.as_path(), "weir")),
+        beside.map(|program| (program, "beside")),
+    ];
+    let started: Vec<_> = programs
+        .into_iter()
+        .flatten()
+        .map(|(program, name)| start(program, name))
+        .collect();
+    let mut weirs: Vec<_> = started
+        .iter()
+        .map(|(process, address, keys, name)| Server {
+            address: *address,
+            is_weir: true,
+            keys,
+            observed: callgrind.observe(process, name),
+        })
+        .collect();
     let mut floor = Server {
         address: proxy_address,
         is_weir: false,
+        keys: weirs[0].keys,
         observed: callgrind.observe(&proxy, "proxy"),
     };
 
@@ -116,19 +141,28 @@ fn main() -> ExitCode {
     let mut rows = Vec::new();
     for load in loads {
         for connections in CONNECTIONS {
-            let measure = |server: &mut Server<'_>| {
-                runtime.block_on(measure(server, load, connections, &keys))
-            };
-            let (floor, own) = (measure(&mut floor), measure(&mut weir));
+            let measure =
+                |server: &mut Server<'_>| runtime.block_on(measure(server, load, connections));
+            let floor = measure(&mut floor);
+            let mut measured = weirs.iter_mut().map(measure);
+            let own = measured.next().expect("weir is measured");
+            let beside = measured.next().map(|figures| figures.total);
             let limit = limit(load, connections);
             sound &= own.total.instructions <= limit;
             if as_json {
                 rows.push(json!({
                     "load": load.name, "connections": connections, "limit": limit, "weir": shown(&own),
-                    "floor": shown(&floor),
+                    "floor": shown(&floor), "beside": beside.map(|total| total.instructions),
                 }));
             } else {
                 print(load, connections, limit, &own, &floor);
+                if let Some(total) = beside {
+                    println!(
+                        "beside: {:.0} instructions, {:.1} × the floor's\n",
+                        total.instructions,
+                        total.instructions / floor.total.instructions
+                    );
+                }
             }
         }
     }
@@ -154,17 +188,12 @@ fn limit(load: Load, connections: usize) -> f64 {
 }
 
 /// Measures requests, and then as much time without requests.
-async fn measure(
-    server: &mut Server<'_>,
-    load: Load,
-    connections: usize,
-    keys: &[String],
-) -> Figures {
+async fn measure(server: &mut Server<'_>, load: Load, connections: usize) -> Figures {
     let path = match server.is_weir {
         true => PATH.to_owned(),
         false => format!("/{}{PATH}", load.model),
     };
-    let requests = Requests::new(server.address, &path, keys, load);
+    let requests = Requests::new(server.address, &path, server.keys, load);
     let mut clients = Clients::connect(requests.address, connections).await;
     send(&mut clients, &requests, WARM_UP).await;
     server.observed.count();

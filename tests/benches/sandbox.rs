@@ -19,11 +19,12 @@ use tests::sandbox::{load, sandbox, sandbox_of};
 use weir_adapter_openai::translate::OpenAi;
 use weir_bundled::BUNDLE;
 use weir_sandbox::adapter::bindings::adapter as contract;
-use weir_sandbox::adapter::bindings::chat::{Event, Fragment};
-use weir_sandbox::adapter::{BegunExchange, GuestExchange, LoadedAdapter};
+use weir_sandbox::adapter::bindings::chat::{Content, Event, Fragment};
+use weir_sandbox::adapter::{BegunExchange, GuestExchange, LoadedAdapter, long_texts};
 use weir_sandbox::filter::bindings::filter as filters;
 use weir_sandbox::filter::{FilterStep, FilterWorld, ScreeningContext};
 use weir_sdk::adapter::Exchange;
+use weir_upstream::destination::{self, BaseUrl, HostParts};
 
 /// Number of measured batches; the median of their means is the figure. Each takes about 100 ms, since the kernel
 /// counts processor time to some milliseconds.
@@ -35,6 +36,9 @@ const NATIVE_CHUNKS: u32 = 120_000;
 
 /// Fresh instance and `begin` of a request with six messages.
 const TRANSLATION_LIMIT: Duration = Duration::from_micros(25);
+
+/// A fresh instance, `begin` of the same request with a prompt of 16 KiB, and the body for the upstream.
+const LONG_PROMPT_LIMIT: Duration = Duration::from_micros(35);
 
 /// One streamed chunk of an upstream.
 const CHUNK_LIMIT: Duration = Duration::from_nanos(2_500);
@@ -178,6 +182,7 @@ async fn in_the_sandbox() -> bool {
         let adapter = loaded.expect("it loads");
         let configuration = adapter.configure(&[]).await.expect("it needs no options");
         sound &= translations(&adapter, &request, &configuration).await;
+        sound &= long_prompt(&adapter, request.clone(), &configuration).await;
         let stream = STREAMS.iter().find(|stream| stream.adapter == *name);
         // The demo has no upstream.
         if let Some(stream) = stream {
@@ -295,6 +300,59 @@ async fn translations(
     }
     let what = format!("{}: fresh sandbox + translation", adapter.code().name);
     report(&what, sandboxed, native, TRANSLATION_LIMIT)
+}
+
+/// A fresh instance with a translation of the request with a long prompt, beside the same with the prompt in the guest.
+async fn long_prompt(
+    adapter: &LoadedAdapter,
+    mut request: contract::Request,
+    configuration: &[u8],
+) -> bool {
+    if !adapter.description.claims(long_texts::CAPABILITY) {
+        return true;
+    }
+    let contract::Task::Chat(chat) = &mut request.task else {
+        return false;
+    };
+    let line = "The quick \"brown\" fox jumps over the lazy dog.\n";
+    let prompt = line.repeat((16 << 10) / line.len());
+    chat.messages[0].parts[0].content = Content::Text(prompt);
+    let base = BaseUrl::parse("https://upstream.invalid").expect("a URL");
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for _ in 0..BATCHES {
+        for (most_bytes, figures) in [
+            (long_texts::MOST_BYTES, &mut without),
+            (usize::MAX, &mut with),
+        ] {
+            let started = processor_time();
+            for _ in 0..TRANSLATIONS {
+                let begun = GuestExchange::begin_without_texts(
+                    adapter,
+                    &mut request,
+                    most_bytes,
+                    0,
+                    configuration,
+                );
+                let begun = begun.await.expect("no fault");
+                let contract::Step::Send(asked) = begun.step else {
+                    panic!("it sends a request");
+                };
+                let parts = HostParts {
+                    attachments: &[],
+                    texts: &begun.long_texts.of(&request),
+                };
+                let description = &adapter.description;
+                let slot = &contract::CredentialSlot::None;
+                let built = destination::build(Some(&base), slot, description, None, asked, parts);
+                assert!(black_box(built).expect("a request").body().len() > 16 << 10);
+            }
+            figures.push((processor_time() - started) / TRANSLATIONS);
+        }
+    }
+    let in_guest = median(with);
+    let what = format!("{}: a prompt of 16 KiB", adapter.code().name);
+    println!("{what} in the guest: {in_guest:.2?}");
+    report(&what, without, Vec::new(), LONG_PROMPT_LIMIT)
 }
 
 /// One streamed chunk after another.

@@ -83,6 +83,7 @@ mod leniency;
 mod local_payments;
 mod log_export;
 mod logs;
+mod long_texts;
 mod many_accounts;
 mod mcp;
 mod mcp_remote;

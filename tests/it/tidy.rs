@@ -23,6 +23,7 @@ const ROWS: [&[&str]; 16] = [
     &["weir-dialects", "weir-telemetry"],
     &[
         "weir-egress",
+        "weir-encoder",
         "weir-errors",
         "weir-ledger",
         "weir-outgoing",
@@ -32,8 +33,9 @@ const ROWS: [&[&str]; 16] = [
 ];
 
 /// The crates below everything that answers clients: they know no HTTP server.
-const WITHOUT_HTTP_SERVER: [&str; 6] = [
+const WITHOUT_HTTP_SERVER: [&str; 7] = [
     "weir-egress",
+    "weir-encoder",
     "weir-ledger",
     "weir-outgoing",
     "weir-sandbox",

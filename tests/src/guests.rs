@@ -17,6 +17,11 @@ pub fn misbehaving() -> &'static [u8] {
     include_bytes!(env!("HOSTILE_MISBEHAVING"))
 }
 
+/// The adapter that misuses long texts on command.
+pub fn misreading() -> &'static [u8] {
+    include_bytes!(env!("HOSTILE_MISREADING"))
+}
+
 /// The behaviour of the misbehaving adapter without a command: see `tests/hostile/misbehaving/src/habits.rs`.
 #[derive(Debug, Clone, Copy)]
 pub struct Habits {
@@ -128,6 +133,7 @@ pub fn idle_filter(steps: impl Fn(&str) -> String) -> Vec<u8> {
     for name in [
         "chat",
         "adapter",
+        "long-texts",
         "embeddings",
         "rerank",
         "moderation",

@@ -9,8 +9,17 @@ use weir_plugins::PluginKind;
 
 use crate::notes::note;
 
-/// The target of Rust components.
+/// The target of Rust plugins.
 const TARGET: &str = "wasm32-wasip2";
+
+/// The compiler's flags for plugins. SIMD searches bytes. The heap has 1 MiB, because growth costs system calls in each request.
+/// weir makes a component without WASI of the core module.
+const FLAGS: [&str; 4] = [
+    "-Ctarget-feature=+simd128",
+    "-Clink-arg=-zstack-size=524288",
+    "-Clink-arg=--initial-memory=1572864",
+    "-Clink-arg=--skip-wit-component",
+];
 
 /// A component that a project was compiled to.
 #[derive(Debug)]
@@ -123,15 +132,26 @@ impl<'a> Project<'a> {
             "--target-dir",
             "target",
         ]);
+        // A project's own flags add to these in its configuration. Flags of the environment replace all.
+        let flags = FLAGS.map(|flag| format!("{flag:?}")).join(", ");
+        cargo.args(["--config", &format!("target.{TARGET}.rustflags=[{flags}]")]);
         self.run(&mut cargo, "to install Rust, see https://rustup.rs")?;
         let built = format!(
             "target/{TARGET}/release/{}.wasm",
             self.name.replace('-', "_")
         );
-        std::fs::copy(self.folder.join(&built), self.folder.join(self.component())).with_context(
-            || format!("copying {built}: is {} the name of the package?", self.name),
-        )?;
-        Ok(())
+        let built_bytes = std::fs::read(self.folder.join(&built)).with_context(|| {
+            format!("reading {built}: is {} the name of the package?", self.name)
+        })?;
+        // Other flags of the environment make a component, which stays as it is.
+        let component = match weir_encoder::is_component(&built_bytes) {
+            true => built_bytes,
+            false => weir_encoder::encode(&built_bytes)
+                .with_context(|| format!("making a component of {built}"))?,
+        };
+        let file = self.component();
+        std::fs::write(self.folder.join(&file), component)
+            .with_context(|| format!("writing {file}"))
     }
 
     fn build_javascript(&self) -> anyhow::Result<()> {

@@ -19,6 +19,7 @@ use weir_ledger::usage::Billable;
 use weir_plugins::bundled::Bundle;
 use weir_plugins::slots::LoadedComponent;
 use weir_plugins::{Component, Loader};
+use weir_sandbox::adapter::long_texts;
 use weir_sandbox::tool::LoadedTool;
 
 use crate::conformance::Conformance;
@@ -142,6 +143,7 @@ impl Comparison<'_> {
         let trial = Trial {
             component,
             cut: BodyCuts::Pieces(NonZeroUsize::MAX),
+            most_text_bytes: long_texts::MOST_BYTES,
             response_bytes: self.response_bytes,
         };
         let responses = recording.responses.clone();

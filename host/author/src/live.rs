@@ -9,12 +9,11 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use weir_dialects::Attachment;
 use weir_sandbox::adapter::bindings::adapter::{Description, HttpRequest};
 use weir_storage::secrets::{self, Secret};
 use weir_upstream::client::{HttpClient, SendError};
 use weir_upstream::credential::Authorization;
-use weir_upstream::destination::{self, BaseUrl};
+use weir_upstream::destination::{self, BaseUrl, HostParts};
 use weir_upstream::error::{ExchangeError, Phase};
 use weir_upstream::redact::{self, Redactor};
 use weir_upstream::response;
@@ -69,7 +68,7 @@ impl LiveProvider {
         &mut self,
         description: &Description,
         asked: HttpRequest,
-        attachments: &[Attachment],
+        parts: HostParts<'_>,
     ) -> Result<RecordedResponse, ExchangeError> {
         let authorization = self.credential.as_ref().map(Authorization::Fixed);
         let request = destination::build(
@@ -78,7 +77,7 @@ impl LiveProvider {
             description,
             authorization.as_ref(),
             asked,
-            attachments,
+            parts,
         )?;
         let recording = tokio::time::timeout(WITHIN, self.exchange(description, request))
             .await

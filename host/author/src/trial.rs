@@ -17,7 +17,7 @@ use weir_sandbox::adapter::{GuestExchange, WorkKind};
 use weir_sandbox::filter::bindings::filter;
 use weir_storage::secrets::Secret;
 use weir_upstream::credential::Authorization;
-use weir_upstream::destination::{self, BaseUrl};
+use weir_upstream::destination::{self, BaseUrl, HostParts};
 use weir_upstream::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS};
 use weir_upstream::image_tokens::ImageCounting;
 use weir_upstream::media::MediaPieces;
@@ -40,6 +40,8 @@ pub struct Trial<'a> {
     pub component: &'a Component,
     /// The pieces in which the adapter gets a response.
     pub cut: BodyCuts,
+    /// The longest text, in bytes, that an adapter with the capability `long-texts` gets in the request.
+    pub most_text_bytes: usize,
     /// The largest response, in bytes.
     pub response_bytes: u64,
 }
@@ -290,11 +292,22 @@ impl RunningExchange<'_> {
             let known = component.description.options.join(", ");
             anyhow!("the adapter rejects its options: {error}; its options are: {known}")
         })?;
-        let request = tried.request();
+        let mut request = tried.request();
         let attachments = tried.attachments;
-        let begun = GuestExchange::begin(component, &request, tried.text_bytes, &configuration)
-            .await
-            .map_err(ExchangeError::from)?;
+        let begun = GuestExchange::begin_without_texts(
+            component,
+            &mut request,
+            self.trial.most_text_bytes,
+            tried.text_bytes,
+            &configuration,
+        )
+        .await
+        .map_err(ExchangeError::from)?;
+        let texts = begun.long_texts.of(&request);
+        let parts = HostParts {
+            attachments: &attachments,
+            texts: &texts,
+        };
         if !begun.ignored.is_empty() {
             lines::ignored(self.out, &begun.ignored)?;
         }
@@ -308,12 +321,12 @@ impl RunningExchange<'_> {
                     if sends > MAX_SENDS {
                         return Err(ExchangeError::TooManySteps.into());
                     }
-                    self.send(asked.clone(), &attachments)?;
+                    self.send(asked.clone(), parts)?;
                     let recording = match &mut self.responses {
                         Responses::Recorded(recordings) => recordings.next(),
                         Responses::Live(live) => {
                             let description = &self.trial.component.description;
-                            Some(live.send(description, asked, &attachments).await?)
+                            Some(live.send(description, asked, parts).await?)
                         }
                     };
                     let Some(recording) = recording else {
@@ -342,7 +355,7 @@ impl RunningExchange<'_> {
         }
     }
 
-    fn send(&mut self, asked: HttpRequest, attachments: &[Attachment]) -> anyhow::Result<()> {
+    fn send(&mut self, asked: HttpRequest, parts: HostParts<'_>) -> anyhow::Result<()> {
         // RFC 2606 reserves this name: it never resolves.
         let base = BaseUrl::parse("https://upstream.invalid").map_err(anyhow::Error::msg)?;
         let credential = Secret::new(CREDENTIAL.to_owned());
@@ -353,7 +366,7 @@ impl RunningExchange<'_> {
             description,
             Some(&Authorization::Fixed(&credential)),
             asked,
-            attachments,
+            parts,
         )
         .map_err(ExchangeError::from)?;
         lines::send(self.out, &request)

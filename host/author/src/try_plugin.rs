@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use weir_plugins::slots::LoadedComponent;
 use weir_plugins::{Component, Loader};
-use weir_sandbox::adapter::LoadedAdapter;
+use weir_sandbox::adapter::{LoadedAdapter, long_texts};
 use weir_sandbox::filter::LoadedFilter;
 use weir_sandbox::tool::LoadedTool;
 
@@ -163,6 +163,7 @@ impl TryRequest<'_> {
         let trial = Trial {
             component: &Component::new(adapter, Arc::default()),
             cut: BodyCuts::Pieces(self.chunk),
+            most_text_bytes: long_texts::MOST_BYTES,
             response_bytes: self.response_bytes,
         };
         let options = self.input.options();

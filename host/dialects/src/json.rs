@@ -798,9 +798,14 @@ fn strip_prefix_ignoring_case<'text>(text: &'text str, prefix: &str) -> Option<&
 
 /// serde_json skips a raw value without counting its depth, so a later parser would overflow.
 fn nests_deeper_than(json: &str, limit: usize) -> bool {
-    let mut depth = 0;
-    let mut bytes = json.bytes();
-    while let Some(byte) = bytes.next() {
+    let json = json.as_bytes();
+    // Few values have that many brackets, and a long text costs little.
+    if memchr::memchr2_iter(b'[', b'{', json).nth(limit).is_none() {
+        return false;
+    }
+    let (mut depth, mut at) = (0, 0);
+    while let Some(byte) = json.get(at) {
+        at += 1;
         match byte {
             b'[' | b'{' => {
                 depth += 1;
@@ -809,21 +814,27 @@ fn nests_deeper_than(json: &str, limit: usize) -> bool {
                 }
             }
             b']' | b'}' => depth -= 1,
-            b'"' => {
-                while let Some(byte) = bytes.next() {
-                    match byte {
-                        b'"' => break,
-                        b'\\' => {
-                            bytes.next();
-                        }
-                        _ => {}
-                    }
-                }
-            }
+            b'"' => at = end_of_string(json, at),
             _ => {}
         }
     }
     false
+}
+
+/// Returns the position behind the string whose content begins here.
+fn end_of_string(json: &[u8], mut at: usize) -> usize {
+    while let Some(found) = json
+        .get(at..)
+        .and_then(|rest| memchr::memchr2(b'"', b'\\', rest))
+    {
+        at += found + 1;
+        match json[at - 1] {
+            b'"' => return at,
+            // The escaped character may be a quote.
+            _ => at += 1,
+        }
+    }
+    json.len()
 }
 
 fn explain<'de, Body: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error) -> ApiError {
@@ -948,5 +959,26 @@ mod tests {
             |levels: usize| format!("{{\"a\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
         assert!(object(&nested(99)).is_some());
         assert!(object(&nested(100)).is_none());
+    }
+
+    #[test]
+    fn depth_counts_brackets_outside_of_strings() {
+        let nested = |depth: usize, inner: &str| {
+            format!("{}{inner}{}", "[".repeat(depth), "]".repeat(depth))
+        };
+        let flat = format!("[{}[]]", "[],{},".repeat(200));
+        let brackets = format!("\"{}\"", "[{".repeat(200));
+        for (json, is_deeper) in [
+            (nested(100, ""), false),
+            (nested(101, ""), true),
+            (flat, false),
+            (brackets.clone(), false),
+            (nested(100, &brackets), false),
+            (nested(100, r#""\"[", {}"#), true),
+            (nested(100, r#""\\", {}"#), true),
+            (nested(100, r#""\\\"", 1"#), false),
+        ] {
+            assert_eq!(nests_deeper_than(&json, 100), is_deeper, "{json}");
+        }
     }
 }

@@ -20,7 +20,7 @@ use weir_plugins::slots::ChosenComponent;
 use weir_plugins::{Component, Plugin};
 use weir_request::admission::UpstreamPermit;
 use weir_sandbox::adapter::AdapterRequest;
-use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Task};
+use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, ExtraField};
 use weir_upstream::breaker::{AttemptHealth, Permit, UpstreamState};
 use weir_upstream::error::{ExchangeError, LARGE_REQUEST_BYTES, Phase, Retry, retry_after};
@@ -29,7 +29,7 @@ use super::InferenceParts;
 use super::exchange::ExchangeInputs;
 use super::meter::Attempt;
 use super::reasoning;
-use super::relay::{Relay, RequestBounds};
+use super::relay::Relay;
 use super::resolve::ResolvedRequest;
 use super::routing::performance::UnderWay;
 use super::routing::{Route, RoutedUpstream};
@@ -67,7 +67,7 @@ enum AttemptFailure {
 /// The attempts of one request.
 struct Attempts<'a> {
     parts: &'a InferenceParts,
-    bounds: &'a RequestBounds,
+    deadline: Instant,
     route: &'a Route,
     request: AdapterRequest,
     attachments: &'a [Attachment],
@@ -126,7 +126,7 @@ pub(super) async fn attempt_all(
     resolved: ResolvedRequest,
     route: &Route,
     first: AttemptPermit,
-    bounds: &RequestBounds,
+    deadline: Instant,
     relay: &mut Relay,
 ) -> Result<(), ExchangeError> {
     let context = relay.context();
@@ -145,7 +145,7 @@ pub(super) async fn attempt_all(
         wants_stream,
         may_be_streamed,
         parts,
-        bounds,
+        deadline,
         route,
         request,
         attachments: &attachments,
@@ -252,9 +252,8 @@ impl Attempts<'_> {
                 true => LONGEST_PAUSE_BEFORE_FALLBACK,
                 false => LONGEST_PAUSE,
             };
-            let is_short = |pause: &Duration| {
-                *pause <= longest && Instant::now() + *pause < self.bounds.deadline
-            };
+            let is_short =
+                |pause: &Duration| *pause <= longest && Instant::now() + *pause < self.deadline;
             match pause.filter(is_short) {
                 _ if is_of_credential
                     && self.has_other_credential(entry.at, candidate, &account) =>
@@ -300,12 +299,12 @@ impl Attempts<'_> {
         };
         spans::begin_attempt(relay.context(), &attempted);
         let started = Instant::now();
-        let left = self.bounds.deadline.saturating_duration_since(started);
+        let left = self.deadline.saturating_duration_since(started);
         let is_without_reasoning = readable.is_some();
         let request = readable.unwrap_or(&mut self.request);
         let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         request.begin_attempt(self.made, left_ms);
-        let exchange = ExchangeInputs {
+        let mut exchange = ExchangeInputs {
             http: &self.parts.http,
             upstream,
             options: &candidate.options,
@@ -411,10 +410,7 @@ fn is_refused(failure: &Failure, relay: &Relay) -> bool {
 /// Whether the upstream streams its response. Recordings arrive in pieces, but their providers finish and bill them.
 fn is_streamed(request: &AdapterRequest) -> bool {
     match request {
-        AdapterRequest::Task(request) => match &request.task {
-            Task::Chat(chat) => chat.stream,
-            Task::Image(_) => false,
-        },
+        AdapterRequest::Task(_) => request.chat().is_some_and(|chat| chat.stream),
         AdapterRequest::Other(request) => weir_kinds::kind(request).is_streamed_upstream(),
     }
 }

@@ -20,10 +20,13 @@ use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{
     Failure, FailureKind, HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
 };
-use weir_sandbox::adapter::{AdapterCallError, AdapterRequest, GuestExchange, RequestRef};
+use weir_sandbox::adapter::long_texts::{self, LongTexts};
+use weir_sandbox::adapter::{
+    AdapterCallError, AdapterRequest, BegunExchange, GuestExchange, RequestRef,
+};
 use weir_upstream::client::{HttpClient, SendError, UpstreamBody};
 use weir_upstream::credential::Authorization;
-use weir_upstream::destination;
+use weir_upstream::destination::{self, HostParts};
 use weir_upstream::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS, Phase};
 use weir_upstream::redact::Redactor;
 use weir_upstream::response::{is_encoded, visible_headers};
@@ -53,8 +56,8 @@ pub struct ExchangeInputs<'a> {
     pub has_search_price: bool,
     /// The component that translates.
     pub adapter: &'a Component,
-    /// The request.
-    pub request: &'a AdapterRequest,
+    /// The request. It is the same after the exchange.
+    pub request: &'a mut AdapterRequest,
     /// Whether weir removed another provider's reasoning from the request.
     pub is_without_reasoning: bool,
     /// The names of advisory fields that earlier steps left out.
@@ -79,15 +82,15 @@ pub struct ExchangeInputs<'a> {
 
 impl ExchangeInputs<'_> {
     /// Runs the exchange to its end.
-    pub async fn run(&self, relay: &mut Relay) -> Result<(), ExchangeError> {
+    pub async fn run(&mut self, relay: &mut Relay) -> Result<(), ExchangeError> {
         let slot = &self.upstream.adapter;
         // Recordings have chats and images only.
-        let recorded = self.request.task();
-        let mut tape = recorded.and_then(|_| self.recorder.tape(slot));
+        let is_recorded = self.request.task().is_some();
+        let mut tape = is_recorded.then(|| self.recorder.tape(slot)).flatten();
         let mut lenient = LenientRequest::default();
         let outcome = self.run_steps(&mut lenient, relay, tape.as_mut()).await;
         if let Some(tape) = tape
-            && let Some(request) = lenient.request.as_ref().or(recorded)
+            && let Some(request) = lenient.request.as_ref().or(self.request.task())
         {
             self.recorder
                 .keep(tape, slot, request, self.request_bytes, self.attachments);
@@ -105,7 +108,7 @@ impl ExchangeInputs<'_> {
     }
 
     async fn run_steps(
-        &self,
+        &mut self,
         lenient: &mut LenientRequest,
         relay: &mut Relay,
         mut tape: Option<&mut OpenRecording>,
@@ -120,20 +123,15 @@ impl ExchangeInputs<'_> {
             }
         };
         let begun = loop {
-            let (adapter, size) = (self.adapter, self.request_bytes);
-            let request = match &lenient.request {
-                Some(changed) => RequestRef::from(changed),
-                None => RequestRef::from(self.request),
-            };
             let task = lenient.request.as_ref().or(self.request.task());
             let failure = match task.and_then(|request| self.unseen_feature(request)) {
                 Some(failure) => failure,
-                None => match GuestExchange::begin(adapter, request, size, &configuration).await {
+                None => match self.begin(lenient, &configuration).await {
                     Err(AdapterCallError::Failure(failure)) => failure,
                     begun => break begun?,
                 },
             };
-            let dialect = &adapter.description.dialect;
+            let dialect = &self.adapter.description.dialect;
             let is_changed = self.request.task().is_some_and(|original| {
                 lenient.leave_out(&failure, original, dialect, self.droppable)
             });
@@ -141,7 +139,7 @@ impl ExchangeInputs<'_> {
                 return Err(ExchangeError::Failure(lenient.original_place(failure)));
             }
         };
-        let mut guest = begun.exchange;
+        let (mut guest, long_texts) = (begun.exchange, begun.long_texts);
         let mut ignored = self.ignored.to_vec();
         ignored.extend(mem::take(&mut lenient.ignored));
         ignored.extend(begun.ignored);
@@ -159,8 +157,9 @@ impl ExchangeInputs<'_> {
                     if sends > MAX_SENDS {
                         return Err(ExchangeError::TooManySteps);
                     }
-                    self.send(&mut guest, request, relay, tape.as_deref_mut())
-                        .await?;
+                    let texts = self.texts(lenient, &long_texts);
+                    let tape = tape.as_deref_mut();
+                    self.send(&mut guest, request, &texts, relay, tape).await?;
                 }
                 Step::Emit(events) => {
                     others += 1;
@@ -183,6 +182,30 @@ impl ExchangeInputs<'_> {
             }
             step = guest.next().await?;
         }
+    }
+
+    /// Begins the exchange. The long texts of a chat stay with the host, if the adapter can do without them.
+    async fn begin(
+        &mut self,
+        lenient: &mut LenientRequest,
+        configuration: &[u8],
+    ) -> Result<BegunExchange, AdapterCallError> {
+        let (adapter, size) = (self.adapter, self.request_bytes);
+        let request = match (&mut lenient.request, &mut *self.request) {
+            (Some(changed), _) | (None, AdapterRequest::Task(changed)) => changed,
+            (None, AdapterRequest::Other(other)) => {
+                let request = RequestRef::Other(other);
+                return GuestExchange::begin(adapter, request, size, configuration).await;
+            }
+        };
+        let most_bytes = long_texts::MOST_BYTES;
+        GuestExchange::begin_without_texts(adapter, request, most_bytes, size, configuration).await
+    }
+
+    /// Returns the texts that the adapter did not get.
+    fn texts<'t>(&'t self, lenient: &'t LenientRequest, long_texts: &LongTexts) -> Vec<&'t str> {
+        let request = lenient.request.as_ref().or(self.request.task());
+        request.map_or_else(Vec::new, |request| long_texts.of(request))
     }
 
     /// Returns the refusal of a request that lets its provider do what weir neither counts nor prices.
@@ -212,6 +235,7 @@ impl ExchangeInputs<'_> {
         &self,
         guest: &mut GuestExchange,
         asked: HttpRequest,
+        texts: &[&str],
         relay: &mut Relay,
         mut tape: Option<&mut OpenRecording>,
     ) -> Result<(), ExchangeError> {
@@ -229,7 +253,10 @@ impl ExchangeInputs<'_> {
             &self.adapter.description,
             authorization.as_ref(),
             asked,
-            self.attachments,
+            HostParts {
+                attachments: self.attachments,
+                texts,
+            },
         )?;
         // The host sets this header; guests neither see nor set it.
         if let Some(trace) = relay.context().trace_onward() {
@@ -241,8 +268,7 @@ impl ExchangeInputs<'_> {
         }
         relay.ask();
         // Image streams begin only when an image is ready, even if the client wants a stream.
-        let task = self.request.task().map(|request| &request.task);
-        let is_streamed = matches!(task, Some(Task::Chat(chat)) if chat.stream);
+        let is_streamed = self.request.chat().is_some_and(|chat| chat.stream);
         // Images and long reasoning may rightly take longer than `first_byte`: without a stream, it applies only while
         // another upstream is available.
         let (first_byte, limit, phase) = match is_streamed {

@@ -19,9 +19,10 @@
 //!
 //! **Invariant:** no client receives a complete response before its charge is durable, and every hold ends.
 //!
-//! The text of a prompt is copied seven times from socket to socket: by the kernel into hyper's buffer, into the body
-//! ([`JsonBody`](weir_request::request::JsonBody)), out of its JSON, into the adapter's memory, by the adapter into JSON of its
-//! upstream's dialect, out of that memory, and by the kernel again; twice more for each filter that changes it.
+//! The text of a prompt is copied five times from socket to socket: by the kernel into hyper's buffer, into the body
+//! ([`JsonBody`](weir_request::request::JsonBody)), out of its JSON, into the body for the upstream
+//! ([`destination`](weir_upstream::destination)), and by the kernel again. It does not enter the memory of an adapter with the
+//! capability `long-texts`. Each filter that changes a text copies it twice more, and so does an adapter without the capability.
 
 mod attempts;
 mod attended;

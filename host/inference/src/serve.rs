@@ -20,7 +20,7 @@ use crate::deltas::DeltaPublisher;
 use crate::filters::{self, FilterResult};
 use crate::idempotency::{IdempotentRequest, RepeatResponse};
 use crate::meter::{self, CachedCharge, Meter, MeteredRequest};
-use crate::relay::{Relay, RelayTerms, RequestBounds};
+use crate::relay::{Relay, RelayTerms, RequestBounds, ResponseLimits};
 use crate::reply::Reply;
 use crate::resolve::{self, ProviderChoice, ResolvedRequest};
 use crate::response_cache::{CacheLookup, CacheableRequest, CachedResponse, ResponseRecorder};
@@ -307,8 +307,9 @@ impl AdmittedRequest {
             created: parts.clock.now().seconds(),
             model: resolved.model.id.clone(),
         };
+        let deadline = Instant::now() + parts.timeouts.total();
         let bounds = RequestBounds {
-            deadline: Instant::now() + parts.timeouts.total(),
+            deadline,
             // Images arrive only when they are complete, and a client that disconnects pays for them. An executor that
             // resumes a swarm requests the response again.
             drain: match resolved.model.makes_images() || payer.parent.is_some() {
@@ -316,6 +317,8 @@ impl AdmittedRequest {
                 false => Some(parts.exchange_limits.hang_up_drain()),
             },
             shutdown: parts.shutdown.clone(),
+        };
+        let limits = ResponseLimits {
             output_limit: resolved.output_limit,
             most_images: resolved.model.makes_images().then_some(resolved.images),
             wants_media: work::output_type(&resolved.request).is_some(),
@@ -341,7 +344,8 @@ impl AdmittedRequest {
             dialect: asked.dialect,
             head,
             is_stream: asked.stream,
-            bounds: bounds.clone(),
+            bounds,
+            limits,
             held: Box::new(held),
             origins: std::mem::take(&mut resolved.origins),
             session: asked.session,
@@ -352,7 +356,7 @@ impl AdmittedRequest {
         let parts = parts.clone();
         let work: BoxedWork = match source {
             ResponseSource::Provider(route) => {
-                attended::boxed(|| exchange(parts, resolved, route, bounds, relay, context, key))
+                attended::boxed(|| exchange(parts, resolved, route, deadline, relay, context, key))
             }
             ResponseSource::Filter(events) => Box::pin(respond(events, relay, context)),
             ResponseSource::Cache(cached) => Box::pin(repeat(parts, *cached, relay, context, key)),
@@ -365,7 +369,7 @@ impl AdmittedRequest {
 async fn repeat(
     parts: Arc<InferenceParts>,
     cached: CachedResponse,
-    mut relay: Relay,
+    mut relay: Box<Relay>,
     context: RequestContext,
     key: Option<(IdempotentRequest, AccountId)>,
 ) {
@@ -409,7 +413,7 @@ async fn open(
 }
 
 /// Delivers the response to a request that weir does not serve.
-async fn respond_instead(instead: RepeatResponse, relay: Relay) {
+async fn respond_instead(instead: RepeatResponse, relay: Box<Relay>) {
     match instead {
         RepeatResponse::Replay(answer) => relay.replay(answer),
         RepeatResponse::Refuse(error) => relay.refuse(error).await,
@@ -418,7 +422,7 @@ async fn respond_instead(instead: RepeatResponse, relay: Relay) {
 
 /// Delivers the events of a filter's own response, or of the cache's. A filter's response has no hold, so it costs nothing,
 /// and an idempotency key stays free: a repeated request reaches the filter again.
-async fn respond(events: Vec<Event>, mut relay: Relay, context: RequestContext) {
+async fn respond(events: Vec<Event>, mut relay: Box<Relay>, context: RequestContext) {
     let outcome = match relay.events(events).await {
         Ok(()) => relay.end(),
         // Another filter ended the response.
@@ -429,7 +433,7 @@ async fn respond(events: Vec<Event>, mut relay: Relay, context: RequestContext) 
 }
 
 /// Ends a request: charges and delivers its response, or tells its failure.
-async fn deliver(outcome: Result<(), ExchangeError>, relay: Relay, context: &RequestContext) {
+async fn deliver(outcome: Result<(), ExchangeError>, relay: Box<Relay>, context: &RequestContext) {
     match outcome {
         Ok(()) => {
             if let Err(error) = relay.finish().await {
@@ -440,13 +444,14 @@ async fn deliver(outcome: Result<(), ExchangeError>, relay: Relay, context: &Req
     }
 }
 
-/// Asks the route's upstreams, and ends the request. Rare parts are boxed, because their copies of the relay would triple the size of this future.
+/// Asks the route's upstreams, and ends the request. The relay is boxed, because each of the functions that it passes through
+/// would have room for it twice; rare parts are, because their futures are large.
 async fn exchange(
     parts: Arc<InferenceParts>,
     resolved: ResolvedRequest,
     route: Route,
-    bounds: RequestBounds,
-    mut relay: Relay,
+    deadline: Instant,
+    mut relay: Box<Relay>,
     context: RequestContext,
     key: Option<(IdempotentRequest, AccountId)>,
 ) {
@@ -465,7 +470,7 @@ async fn exchange(
     }
     let outcome = match first {
         Ok(first) => {
-            attempts::attempt_all(&parts, resolved, &route, first, &bounds, &mut relay).await
+            attempts::attempt_all(&parts, resolved, &route, first, deadline, &mut relay).await
         }
         Err(error) => Err(error),
     };

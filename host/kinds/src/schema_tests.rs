@@ -5,12 +5,25 @@ mod checks;
 
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
+use weir_sandbox::adapter::bindings::chat::{Event, Media};
 
 use self::checks::{Reader, bytes, fields_are_described, param, readers_keep_promises};
 pub(crate) use self::checks::{check_events, checked};
 use crate::images::ImageOperation;
 use crate::transcription::TranscriptionKind;
 use crate::{embeddings, images, moderation, rerank, speech, transcription};
+
+/// An adapter's event with data in JSON.
+pub(crate) fn data(json: &str) -> Event {
+    Event::Media(Media {
+        media_type: "application/json".to_owned(),
+        data: json.as_bytes().to_vec(),
+        bytes_before: None,
+        url: None,
+        revised_prompt: None,
+        is_preview: false,
+    })
+}
 
 /// Reads a body as a form.
 fn read_form(body: &Value) -> Result<(), Option<String>> {

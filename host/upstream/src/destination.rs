@@ -11,7 +11,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
@@ -22,6 +22,7 @@ use weir_sandbox::adapter::bindings::adapter::{
 use weir_sandbox::adapter::http_rules;
 
 use crate::credential::Authorization;
+use crate::json_text;
 use crate::percent::percent_encode;
 
 /// Maximum size of a body in bytes, including attachments: several times the client's limit.
@@ -62,12 +63,15 @@ pub enum DestinationError {
     /// A header is the host's, or malformed.
     #[error("the header {0:?} is not allowed for an adapter")]
     Header(String),
-    /// The request does not have this attachment.
+    /// The request does not have this attachment, or this text behind the attachments.
     #[error("the body refers to attachment {0}, which does not exist")]
     Attachment(u32),
     /// An attachment contains the boundary of its form.
     #[error("an attachment contains the boundary of its form")]
     Boundary,
+    /// A form has a text that stays with the host, which only JSON can have.
+    #[error("a form refers to a text of JSON")]
+    TextInForm,
     /// The body with its attachments is too large.
     #[error("the body has more than {MAX_BODY_BYTES} bytes")]
     TooLarge,
@@ -148,15 +152,53 @@ impl fmt::Display for BaseUrl {
     }
 }
 
-/// Builds the HTTP request of an adapter with this description, including authorization and attachments, or returns the
-/// reason of a refusal. `slot` is the place of the credential.
+/// The parts of a body that stay with the host.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HostParts<'a> {
+    /// The attachments of the request.
+    pub attachments: &'a [Attachment],
+    /// Its long texts, which an adapter counts behind the attachments.
+    pub texts: &'a [&'a str],
+}
+
+/// A part of a body that stays with the host.
+enum HostPart<'a> {
+    Attachment(&'a [u8]),
+    Text(&'a str),
+}
+
+impl<'a> HostParts<'a> {
+    /// Returns a part by the index that an adapter gave.
+    fn get(self, index: u32) -> Result<HostPart<'a>, DestinationError> {
+        let position = usize::try_from(index).ok();
+        let found = position.and_then(|position| match self.attachments.get(position) {
+            Some(attachment) => Some(HostPart::Attachment(&attachment.data)),
+            None => {
+                let text = self.texts.get(position - self.attachments.len())?;
+                Some(HostPart::Text(text))
+            }
+        });
+        found.ok_or(DestinationError::Attachment(index))
+    }
+
+    /// Returns the bytes of an attachment, and of nothing else.
+    fn attachment(self, index: u32) -> Result<&'a [u8], DestinationError> {
+        match self.get(index)? {
+            HostPart::Attachment(data) => Ok(data),
+            HostPart::Text(_) => Err(DestinationError::Attachment(index)),
+        }
+    }
+}
+
+/// Builds the HTTP request of an adapter with this description, including authorization and the host's parts, or returns
+/// the reason of a refusal. `slot` is the place of the credential.
 pub fn build(
     base: Option<&BaseUrl>,
     slot: &CredentialSlot,
     description: &Description,
     authorization: Option<&Authorization<'_>>,
     asked: HttpRequest,
-    attachments: &[Attachment],
+    parts: HostParts<'_>,
 ) -> Result<Request<Bytes>, DestinationError> {
     let base = base.ok_or(DestinationError::NoBaseUrl)?;
     let method = match asked.method.as_str() {
@@ -176,8 +218,8 @@ pub fn build(
     } else if let CredentialSlot::Query(name) = slot {
         refuse_parameter(&path, name)?;
     }
-    check_boundary(&headers, &asked.body, attachments)?;
-    let body = put_together(asked.body, attachments)?;
+    check_boundary(&headers, &asked.body, parts)?;
+    let body = put_together(asked.body, parts)?;
     let mut request = Request::new(body);
     *request.method_mut() = method;
     *request.uri_mut() = base.append(&path)?;
@@ -193,7 +235,7 @@ pub fn build(
 fn check_boundary(
     headers: &HeaderMap,
     parts: &[BodyPart],
-    attachments: &[Attachment],
+    host_parts: HostParts<'_>,
 ) -> Result<(), DestinationError> {
     let content_type = headers.get(header::CONTENT_TYPE);
     let Some(content_type) = content_type.and_then(|value| value.to_str().ok()) else {
@@ -215,29 +257,25 @@ fn check_boundary(
     let boundary = boundary.ok_or(DestinationError::Header("content-type".into()))?;
     let finder = memchr::memmem::Finder::new(boundary);
     for part in parts {
-        if let BodyPart::Attached(index) = part
-            && let Some(attachment) = attachments.get(*index as usize)
-            && finder.find(&attachment.data).is_some()
-        {
-            return Err(DestinationError::Boundary);
+        if let BodyPart::Attached(index) = part {
+            match host_parts.get(*index)? {
+                HostPart::Attachment(data) if finder.find(data).is_some() => {
+                    return Err(DestinationError::Boundary);
+                }
+                HostPart::Attachment(_) => {}
+                HostPart::Text(_) => return Err(DestinationError::TextInForm),
+            }
         }
     }
     Ok(())
 }
 
-/// Assembles the body of an adapter: its own bytes, and attachments at their places.
+/// Assembles the body of an adapter: its own bytes, and the host's parts at their places.
 fn put_together(
-    parts: Vec<BodyPart>,
-    attachments: &[Attachment],
+    mut parts: Vec<BodyPart>,
+    host_parts: HostParts<'_>,
 ) -> Result<Bytes, DestinationError> {
-    let attachment = |index: u32| {
-        let found = usize::try_from(index)
-            .ok()
-            .and_then(|index| attachments.get(index));
-        found.ok_or(DestinationError::Attachment(index))
-    };
-    // Most bodies are one piece, which needs no copy.
-    let mut parts = parts;
+    // Most short bodies are one piece, which needs no copy.
     if let [BodyPart::Bytes(whole)] = &mut parts[..] {
         return Ok(Bytes::from(std::mem::take(whole)));
     }
@@ -245,34 +283,47 @@ fn put_together(
     for part in &parts {
         length = length.saturating_add(match part {
             BodyPart::Bytes(bytes) => bytes.len(),
-            BodyPart::Base64Of(index) => attachment(*index)?.data.len().div_ceil(3) * 4,
-            BodyPart::Attached(index) => attachment(*index)?.data.len(),
+            BodyPart::Base64Of(index) => host_parts.attachment(*index)?.len().div_ceil(3) * 4,
+            BodyPart::Attached(index) => match host_parts.get(*index)? {
+                HostPart::Attachment(data) => data.len(),
+                // Escapes add to it.
+                HostPart::Text(text) => text.len(),
+            },
         });
+        check_length(length)?;
     }
-    if length > MAX_BODY_BYTES {
-        return Err(DestinationError::TooLarge);
-    }
-    let mut body = BytesMut::zeroed(length);
-    let mut rest = &mut body[..];
+    // Room for the escapes of most texts: line ends and quotes.
+    let texts: usize = host_parts.texts.iter().map(|text| text.len()).sum();
+    let mut body = Vec::with_capacity(length + texts / 16);
     for part in &parts {
-        let written = match part {
-            BodyPart::Bytes(bytes) => write(bytes, rest),
-            BodyPart::Attached(index) => write(&attachment(*index)?.data, rest),
+        match part {
+            BodyPart::Bytes(bytes) => body.extend_from_slice(bytes),
+            BodyPart::Attached(index) => match host_parts.get(*index)? {
+                HostPart::Attachment(data) => body.extend_from_slice(data),
+                HostPart::Text(text) => {
+                    json_text::append_escaped(text, &mut body);
+                    check_length(body.len())?;
+                }
+            },
             BodyPart::Base64Of(index) => {
-                let data = &attachment(*index)?.data;
+                let data = host_parts.attachment(*index)?;
+                let (begin, bytes) = (body.len(), data.len().div_ceil(3) * 4);
+                body.resize(begin + bytes, 0);
                 STANDARD
-                    .encode_slice(data, rest)
-                    .expect("its place was measured")
+                    .encode_slice(data, &mut body[begin..])
+                    .expect("its place was measured");
             }
-        };
-        rest = &mut rest[written..];
+        }
     }
-    Ok(body.freeze())
+    check_length(body.len())?;
+    Ok(Bytes::from(body))
 }
 
-fn write(bytes: &[u8], place: &mut [u8]) -> usize {
-    place[..bytes.len()].copy_from_slice(bytes);
-    bytes.len()
+fn check_length(bytes: usize) -> Result<(), DestinationError> {
+    match bytes > MAX_BODY_BYTES {
+        true => Err(DestinationError::TooLarge),
+        false => Ok(()),
+    }
 }
 
 fn guest_headers(
@@ -394,7 +445,7 @@ mod tests {
             &described(slot, &[]),
             Some(&Authorization::Fixed(&key)),
             asked,
-            &[],
+            HostParts::default(),
         )
         .map(|request| request.uri().to_string())
     }
@@ -505,7 +556,7 @@ mod tests {
                 &described(&slot, &[name]),
                 None,
                 asked("/x", &[(name, value)]),
-                &[],
+                HostParts::default(),
             );
             assert!(
                 matches!(built, Err(DestinationError::Header(_))),
@@ -526,7 +577,7 @@ mod tests {
                 &described(&slot, &[]),
                 Some(&Authorization::Fixed(&key)),
                 asked,
-                &[],
+                HostParts::default(),
             )
             .unwrap()
         };
@@ -556,7 +607,7 @@ mod tests {
                 &description,
                 None,
                 asked(path, headers),
-                &[],
+                HostParts::default(),
             )
             .map(drop)
         };
@@ -590,7 +641,10 @@ mod tests {
                 &description,
                 None,
                 asked,
-                &[attachment],
+                HostParts {
+                    attachments: &[attachment],
+                    texts: &[],
+                },
             )
             .map(drop)
         };
@@ -631,10 +685,14 @@ mod tests {
             BodyPart::Attached(1),
             text("\"}"),
         ];
-        let body = put_together(parts, &attachments).unwrap();
+        let with = |attachments| HostParts {
+            attachments,
+            texts: &[],
+        };
+        let body = put_together(parts, with(&attachments)).unwrap();
         assert_eq!(body, "{\"a\":\"AP9hYg==\",\"b\":\"plain\"}");
         assert_eq!(
-            put_together(vec![BodyPart::Base64Of(2)], &attachments),
+            put_together(vec![BodyPart::Base64Of(2)], with(&attachments)),
             Err(DestinationError::Attachment(2))
         );
         let large = [Attachment {
@@ -642,9 +700,69 @@ mod tests {
             data: Bytes::from(vec![0; 1 << 20]),
         }];
         assert_eq!(
-            put_together(vec![BodyPart::Attached(0); 65], &large),
+            put_together(vec![BodyPart::Attached(0); 65], with(&large)),
             Err(DestinationError::TooLarge)
         );
+    }
+
+    #[test]
+    fn texts_follow_the_attachments_and_are_escaped() {
+        let attachments = [Attachment {
+            media_type: "image/png".into(),
+            data: Bytes::from_static(b"x"),
+        }];
+        let host_parts = HostParts {
+            attachments: &attachments,
+            texts: &["a \"b\"\n", "c"],
+        };
+        let attached = |indexes: &[u32]| {
+            let parts = indexes.iter().map(|index| BodyPart::Attached(*index));
+            put_together(parts.collect(), host_parts)
+        };
+        assert_eq!(
+            attached(&[1, 0, 2, 1]).unwrap(),
+            "a \\\"b\\\"\\nxca \\\"b\\\"\\n"
+        );
+        for missing in [3, u32::MAX] {
+            let refused = Err(DestinationError::Attachment(missing));
+            assert_eq!(attached(&[missing]), refused);
+        }
+        // A text is not binary data.
+        assert_eq!(
+            put_together(vec![BodyPart::Base64Of(1)], host_parts),
+            Err(DestinationError::Attachment(1))
+        );
+        let long = "\u{1}".repeat(1 << 20);
+        let many = HostParts {
+            attachments: &[],
+            texts: &[&long],
+        };
+        assert_eq!(
+            put_together(vec![BodyPart::Attached(0); 1_000_000], many),
+            Err(DestinationError::TooLarge)
+        );
+    }
+
+    #[test]
+    fn no_form_has_a_text_of_json() {
+        let base = BaseUrl::parse("https://api.example.com").unwrap();
+        let description = described(&CredentialSlot::None, &["content-type"]);
+        let content_type = ("content-type", "multipart/form-data; boundary=b-1-");
+        let built = build(
+            Some(&base),
+            &description.credential,
+            &description,
+            None,
+            HttpRequest {
+                body: vec![BodyPart::Attached(0)],
+                ..asked("/x", &[content_type])
+            },
+            HostParts {
+                attachments: &[],
+                texts: &["b-1-"],
+            },
+        );
+        assert_eq!(built.map(drop), Err(DestinationError::TextInForm));
     }
 
     #[test]

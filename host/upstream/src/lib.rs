@@ -24,6 +24,7 @@ pub mod file_reader;
 pub mod filter_rules;
 mod image_size;
 pub mod image_tokens;
+mod json_text;
 pub mod media;
 mod pages;
 mod pdf_text;

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use crate::bindings::exports::weir::plugin::adapter as exported;
+use crate::bindings::exports::weir::plugin::long_texts;
 use crate::bindings::exports::weir::plugin::{
     embeddings, moderation, rerank, speech, transcription,
 };
@@ -14,6 +15,7 @@ pub use exported::{
 
 pub use crate::chat::{Attachment, Event};
 pub use embeddings::{EmbeddingRequest, Input};
+pub use long_texts::LongText;
 pub use moderation::ModerationRequest;
 pub use rerank::RerankRequest;
 pub use speech::{SpeechRequest, Voice};
@@ -55,7 +57,8 @@ pub trait Exchange: Sized + 'static {
         no_options(options)
     }
 
-    /// Takes a request and the bytes that [`configure`](Self::configure) returned for the upstream.
+    /// Takes a request and the bytes that [`configure`](Self::configure) returned for the upstream. If the adapter has the
+    /// capability `long-texts`, the request may have [placeholders](crate::long_texts).
     ///
     /// # Errors
     ///
@@ -206,6 +209,21 @@ impl<E: Exchange> exported::Guest for ExchangeGlue<E> {
 
     fn configure(options: Vec<Setting>) -> Result<Vec<u8>, RefusedSetting> {
         E::configure(&options)
+    }
+}
+
+impl<E: Exchange> long_texts::Guest for ExchangeGlue<E> {
+    fn begin(
+        request: Request,
+        texts: Vec<LongText>,
+        configuration: Vec<u8>,
+    ) -> Result<long_texts::Beginning, Failure> {
+        let begun =
+            crate::long_texts::begin(request, &texts, |request| E::begin(request, &configuration));
+        match begun {
+            Ok(begun) => begun.map(|begun| long_texts::Beginning::Begun(Self::exported(begun))),
+            Err(must_read) => Ok(long_texts::Beginning::Read(must_read)),
+        }
     }
 }
 

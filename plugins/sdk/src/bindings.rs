@@ -13,7 +13,7 @@ mod generated {
         world: "versatile-provider",
         additional_derives: [PartialEq],
         // It holds a handle, which equals nothing.
-        additional_derives_ignore: ["begun"],
+        additional_derives_ignore: ["begun", "beginning"],
         pub_export_macro: true,
         export_macro_name: "export_provider",
     });

@@ -12,6 +12,7 @@ use serde::{Serialize, Serializer};
 
 use crate::adapter::BodyPart;
 use crate::chat::{ChatRequest, Content, ToolContent, ToolKind};
+use crate::long_texts;
 
 /// The places of attachments in a body that is being written.
 ///
@@ -50,14 +51,32 @@ enum Splice {
     Attachment(u32),
     /// A text is already in the body.
     Text,
+    /// The text of this index, which stays with the host, belongs here.
+    HostText(u32),
 }
 
 /// A text as a JSON string, escaped eight bytes at a time. `serde_json` looks at each byte, which is most of the work for
-/// a long prompt.
+/// a long prompt. The host writes a text that stays with it.
 #[derive(Debug, Clone)]
 pub struct Text<'a> {
     splices: &'a Splices,
-    text: Cow<'a, str>,
+    pieces: Pieces<'a>,
+}
+
+/// The pieces of a text, one after another.
+#[derive(Debug, Clone)]
+enum Pieces<'a> {
+    One(Cow<'a, str>),
+    Many(Vec<Cow<'a, str>>),
+}
+
+impl<'a> Pieces<'a> {
+    fn as_slice(&self) -> &[Cow<'a, str>] {
+        match self {
+            Self::One(piece) => std::slice::from_ref(piece),
+            Self::Many(pieces) => pieces,
+        }
+    }
 }
 
 /// A JSON string that ends with an attachment in base64.
@@ -92,7 +111,22 @@ impl Splices {
     pub fn text<'a>(&'a self, text: impl Into<Cow<'a, str>>) -> Text<'a> {
         Text {
             splices: self,
-            text: text.into(),
+            pieces: Pieces::One(text.into()),
+        }
+    }
+
+    /// A string that is these texts, with a separator between them.
+    pub fn joined<'a>(&'a self, texts: &[&'a str], separator: &'a str) -> Text<'a> {
+        let mut pieces = Vec::with_capacity(texts.len() * 2);
+        for text in texts {
+            if !pieces.is_empty() {
+                pieces.push(Cow::Borrowed(separator));
+            }
+            pieces.push(Cow::Borrowed(*text));
+        }
+        Text {
+            splices: self,
+            pieces: Pieces::Many(pieces),
         }
     }
 
@@ -124,16 +158,25 @@ fn cut(body: Vec<u8>, places: &[(usize, Splice)]) -> Vec<BodyPart> {
     let mut cut_bytes = 0;
     for &(before_bytes, splice) in places {
         let (before, after) = body.split_at(before_bytes);
-        assert!(after.starts_with(b"\""), "a splice's string was buffered");
-        if let Splice::Attachment(attachment) = splice {
-            assert!(
-                before.ends_with(b"base64,") || before.ends_with(b"\""),
-                "an attachment's string was buffered"
-            );
+        let part = match splice {
+            Splice::HostText(text) => BodyPart::Attached(text),
+            Splice::Attachment(_) | Splice::Text if !after.starts_with(b"\"") => {
+                panic!("a splice's string was buffered")
+            }
+            Splice::Attachment(attachment) => {
+                assert!(
+                    before.ends_with(b"base64,") || before.ends_with(b"\""),
+                    "an attachment's string was buffered"
+                );
+                BodyPart::Base64Of(attachment)
+            }
+            Splice::Text => continue,
+        };
+        if cut_bytes < before_bytes {
             parts.push(BodyPart::Bytes(before[cut_bytes..].to_vec()));
-            parts.push(BodyPart::Base64Of(attachment));
-            cut_bytes = before_bytes;
         }
+        parts.push(part);
+        cut_bytes = before_bytes;
     }
     parts.push(BodyPart::Bytes(match cut_bytes {
         0 => body,
@@ -146,9 +189,13 @@ impl Text<'_> {
     /// The same text between two others.
     #[must_use]
     pub fn between(self, before: &str, after: &str) -> Self {
+        let inner = self.pieces.as_slice().iter().cloned();
+        let mut pieces = vec![Cow::Owned(before.to_owned())];
+        pieces.extend(inner);
+        pieces.push(Cow::Owned(after.to_owned()));
         Self {
-            text: Cow::Owned([before, &self.text, after].concat()),
-            ..self
+            splices: self.splices,
+            pieces: Pieces::Many(pieces),
         }
     }
 }
@@ -156,9 +203,11 @@ impl Text<'_> {
 impl Serialize for Text<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // A splice costs more than the escapes of a short text.
-        match self.text.len() < 64 {
-            true => serializer.serialize_str(&self.text),
-            false => serializer.collect_str(self),
+        match &self.pieces {
+            Pieces::One(text) if text.len() < 64 && !long_texts::is_placeholder(text) => {
+                serializer.serialize_str(text)
+            }
+            _ => serializer.collect_str(self),
         }
     }
 }
@@ -166,10 +215,15 @@ impl Serialize for Text<'_> {
 impl Display for Text<'_> {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut body = self.splices.body.borrow_mut();
+        let mut places = self.splices.places.borrow_mut();
         assert!(body.ends_with(b"\""), "a splice's string was buffered");
-        escape(&self.text, &mut body);
-        let place = (body.len(), Splice::Text);
-        self.splices.places.borrow_mut().push(place);
+        for piece in self.pieces.as_slice() {
+            match long_texts::index_in_body(piece) {
+                Some(index) => places.push((body.len(), Splice::HostText(index))),
+                None => escape(piece, &mut body),
+            }
+        }
+        places.push((body.len(), Splice::Text));
         Ok(())
     }
 }

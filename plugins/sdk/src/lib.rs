@@ -28,6 +28,7 @@ pub mod filter;
 pub mod filter_bindings;
 pub mod json_texts;
 pub mod lines;
+pub mod long_texts;
 pub mod media;
 pub mod messages;
 pub mod options;

@@ -10,7 +10,7 @@ use weir_plugins::Component;
 use weir_sandbox::adapter::bindings::adapter::{
     Failure, FailureKind, HttpResponseHead, Setting, Step,
 };
-use weir_sandbox::adapter::{GuestExchange, WorkKind};
+use weir_sandbox::adapter::{GuestExchange, WorkKind, long_texts};
 use weir_upstream::error::ExchangeError;
 use weir_upstream::response;
 
@@ -56,6 +56,7 @@ const ABOUT_CUTS: &str =
 const ABOUT_SAMENESS: &str =
     "wit/adapter.wit: interface adapter: the same bytes in give the same events out";
 const ABOUT_OPTIONS: &str = "wit/adapter.wit: configure; plugins/README.md: Options";
+const ABOUT_LONG_TEXTS: &str = "wit/long-texts.wit; wit/README.md: Long texts";
 const ABOUT_OWN: &str = "plugins/README.md: Check it";
 
 pub(crate) struct AdapterSuite<'a> {
@@ -141,6 +142,7 @@ impl<'a> AdapterSuite<'a> {
         report.pass("options", format!("{} are accepted", self.options.len()));
         if self.component.serves(WorkKind::Chat) {
             self.requests(report).await?;
+            self.long_texts(report).await?;
             self.nothing_dropped(report).await?;
             self.output_limit(report).await?;
             self.recorded_responses(report).await?;
@@ -163,9 +165,21 @@ impl<'a> AdapterSuite<'a> {
         answers: &[RecordedResponse],
         cut: BodyCuts,
     ) -> AdapterRun {
+        self.once_without_texts(request, answers, cut, long_texts::MOST_BYTES)
+            .await
+    }
+
+    async fn once_without_texts(
+        &self,
+        request: &TrialRequest,
+        answers: &[RecordedResponse],
+        cut: BodyCuts,
+        most_text_bytes: usize,
+    ) -> AdapterRun {
         let trial = Trial {
             component: self.component,
             cut,
+            most_text_bytes,
             response_bytes: self.response_bytes,
         };
         let mut out = Vec::new();
@@ -228,6 +242,33 @@ impl<'a> AdapterSuite<'a> {
             ),
         };
         report.judge("requests", detail, faults);
+        Ok(())
+    }
+
+    /// The adapter sends the same request whether it gets the texts or not.
+    async fn long_texts(&mut self, report: &mut CheckReport) -> anyhow::Result<()> {
+        const CHECK: &str = "long texts";
+        if !self.component.description.claims(long_texts::CAPABILITY) {
+            report.skip(CHECK, "it gets all texts");
+            return Ok(());
+        }
+        let mut faults = Vec::new();
+        for name in self.input.conformance.requests() {
+            let request = self.input.conformance.call(name)?.into();
+            let with = self
+                .once_without_texts(&request, &[], WHOLE, usize::MAX)
+                .await;
+            let without = self.once_without_texts(&request, &[], WHOLE, 0).await;
+            faults.extend(
+                difference(&with.printed, &without.printed).map(|why| ComponentFault {
+                    of: name.to_owned(),
+                    why: format!("without the texts, {why}"),
+                    read: ABOUT_LONG_TEXTS,
+                }),
+            );
+        }
+        let detail = "the requests are the same if the texts stay with the host";
+        report.judge(CHECK, detail, faults);
         Ok(())
     }
 

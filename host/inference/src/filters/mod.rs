@@ -31,7 +31,7 @@ use weir_plugins::slots::ChosenComponent;
 use weir_request::context::RequestContext;
 use weir_sandbox::adapter::bindings::adapter::Client;
 use weir_sandbox::adapter::bindings::chat::{
-    Audio, ChatRequest, Content, Event, ExtraField, ImageRequest, Message, Role, Source,
+    Audio, Content, Event, ExtraField, Message, Role, Source,
 };
 use weir_sandbox::adapter::{OtherRequest, text_chat};
 use weir_sandbox::filter::bindings::filter::{Refusal, Request, Task, Upstream};
@@ -113,33 +113,23 @@ pub async fn screen(
         Work::Chat(mut call) => {
             let size = RequestSize::of(&call.request, &call.attachments, counting);
             let screening = screening.sized(size, call.body_bytes, call.text_bytes());
-            let (model, stream) = (call.request.model.clone(), call.request.stream);
             let task = Task::Chat(call.request);
             let screened = screen_task(screening, task, &call.attachments, &mut call.client);
             let (Task::Chat(request), passed) = screened.await? else {
                 return Err(ApiError::internal());
             };
-            call.request = ChatRequest {
-                model,
-                stream,
-                ..request
-            };
+            call.request = request;
             (Work::Chat(call), passed)
         }
         Work::Images(mut call) => {
             let size = RequestSize::of_images(&call.request, &call.attachments, counting);
             let screening = screening.sized(size, call.body_bytes, call.text_bytes());
-            let (model, stream) = (call.request.model.clone(), call.request.stream);
             let task = Task::Image(call.request);
             let screened = screen_task(screening, task, &call.attachments, &mut call.client);
             let (Task::Image(request), passed) = screened.await? else {
                 return Err(ApiError::internal());
             };
-            call.request = ImageRequest {
-                model,
-                stream,
-                ..request
-            };
+            call.request = request;
             (Work::Images(call), passed)
         }
         Work::Other(mut call) => {
@@ -149,21 +139,31 @@ pub async fn screen(
     })
 }
 
-/// Runs the filters of a chat or of images, and takes over the id of the end user from the changed fields.
+/// Runs the filters of a chat or of images, and takes over the id of the end user from the changed fields. A filter changes
+/// neither the model nor whether the client wants a stream.
 async fn screen_task(
     screening: RequestScreening<'_>,
-    task: Task,
+    mut task: Task,
     attachments: &[Attachment],
     client: &mut Client,
 ) -> Result<(Task, FilterResult), ApiError> {
+    let (model, stream, _) = fields(&mut task);
+    let (wanted_model, wants_stream) = (model.clone(), *stream);
     let request = screening.request(task, attachments, client.dialect.clone());
-    let (task, passed) = Box::pin(screening.run(request)).await?;
-    let extra = match &task {
-        Task::Chat(request) => &request.extra,
-        Task::Image(request) => &request.extra,
-    };
+    let (mut task, passed) = Box::pin(screening.run(request)).await?;
+    let (model, stream, extra) = fields(&mut task);
+    *model = wanted_model;
+    *stream = wants_stream;
     take_end_user(client, extra);
     Ok((task, passed))
+}
+
+/// Returns the model, whether the client wants a stream, and the fields beyond the vocabulary.
+fn fields(task: &mut Task) -> (&mut String, &mut bool, &[ExtraField]) {
+    match task {
+        Task::Chat(request) => (&mut request.model, &mut request.stream, &request.extra),
+        Task::Image(request) => (&mut request.model, &mut request.stream, &request.extra),
+    }
 }
 
 /// Runs the filters of a request of another kind. They see its texts, that it has a recording, and a response of text, but no

@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use weir_dialects::{AnswerHead, BilledUsage, Dialect, MessageOrigin};
 use weir_errors::ApiError;
 use weir_ledger::idempotency::ClaimedKey;
@@ -31,6 +30,7 @@ use weir_upstream::media::MediaPieces;
 use weir_upstream::sequence::{OutOfOrder, Sequence};
 
 use self::client::{Client, WaitingPiece};
+pub(super) use self::waits::RequestBounds;
 use self::waits::Waits;
 use super::filters::AnswerScreen;
 use super::idempotency::StoredAnswer;
@@ -45,15 +45,9 @@ use crate::sessions::SessionTurn;
 const MAX_IGNORED: usize = 32;
 const MAX_IGNORED_BYTES: usize = 64;
 
-/// The bounds of a request, on any upstream.
-#[derive(Debug, Clone)]
-pub struct RequestBounds {
-    /// The deadline, retries and fallbacks included.
-    pub deadline: Instant,
-    /// The drain time of a stream after the client disconnected; the rest of the deadline if there is none.
-    pub drain: Option<Duration>,
-    /// The token for the end of the shutdown's grace period.
-    pub shutdown: CancellationToken,
+/// The limits of a response, from any upstream.
+#[derive(Debug)]
+pub(super) struct ResponseLimits {
     /// The maximum tokens of the response.
     pub output_limit: u32,
     /// The model's maximum of input and output tokens.
@@ -72,6 +66,7 @@ pub(super) struct RelayTerms {
     pub(super) head: AnswerHead,
     pub(super) is_stream: bool,
     pub(super) bounds: RequestBounds,
+    pub(super) limits: ResponseLimits,
     /// The request's resources, such as its permit, until the client learns the end of the request.
     pub(super) held: Box<dyn Send>,
     /// The position of each message in the client's body, for errors about messages.
@@ -117,7 +112,7 @@ pub struct Relay {
     streamed_at: Option<Instant>,
     /// The attempt's total wait for the client to read.
     kept_waiting: Duration,
-    bounds: RequestBounds,
+    limits: ResponseLimits,
     waits: Waits,
     context: RequestContext,
     /// The request's resources, such as its permit.
@@ -139,12 +134,17 @@ impl Drop for ResponseLog {
 
 impl Relay {
     /// Returns the relay of a response, and the reply that it sends.
-    pub(super) fn new(terms: RelayTerms, meter: Meter, context: RequestContext) -> (Self, Reply) {
+    pub(super) fn new(
+        terms: RelayTerms,
+        meter: Meter,
+        context: RequestContext,
+    ) -> (Box<Self>, Reply) {
         let RelayTerms {
             dialect,
             head,
             is_stream,
             bounds,
+            limits,
             held,
             origins,
             session,
@@ -163,7 +163,7 @@ impl Relay {
             })
         });
         let relay = Self {
-            sequence: sequence(&bounds, &dialect),
+            sequence: sequence(&limits, &dialect),
             media: MediaPieces::default(),
             meter,
             key: None,
@@ -180,12 +180,12 @@ impl Relay {
             client,
             streamed_at: None,
             kept_waiting: Duration::ZERO,
-            waits: Waits::new(bounds.deadline, bounds.drain, bounds.shutdown.clone()),
-            bounds,
+            waits: Waits::new(bounds),
+            limits,
             context,
             held: Some(held),
         };
-        (relay, reply)
+        (Box::new(relay), reply)
     }
 
     /// Whether the client wants a stream.
@@ -359,7 +359,7 @@ impl Relay {
 
     /// Resets the relay after an attempt without output.
     pub fn restart(&mut self) {
-        self.sequence = sequence(&self.bounds, &self.dialect);
+        self.sequence = sequence(&self.limits, &self.dialect);
         self.media = MediaPieces::default();
         self.ignored.clear();
         self.streamed_at = None;
@@ -433,7 +433,7 @@ impl Relay {
 
     /// Drops images, and previews of them, beyond the requested number. `images` have come before these events.
     fn drop_surplus(&mut self, events: &mut Vec<Event>, mut images: u32) {
-        let Some(most) = self.bounds.most_images else {
+        let Some(most) = self.limits.most_images else {
             return;
         };
         if self.sequence.images() < most {
@@ -455,7 +455,7 @@ impl Relay {
 
     /// Checks that the response is complete.
     pub fn end(&mut self) -> Result<(), ExchangeError> {
-        if self.bounds.wants_media && self.sequence.media() == 0 {
+        if self.limits.wants_media && self.sequence.media() == 0 {
             return Err(OutOfOrder::NO_MEDIA.into());
         }
         self.sequence.end()?;
@@ -487,17 +487,17 @@ impl Relay {
     pub async fn stop_at_deadline(&mut self) -> Result<(), ExchangeError> {
         match self.is_stream() {
             false if self.sequence.end().is_ok() => self.end(),
-            false if !self.bounds.wants_json && self.sequence.is_usable_text() => self.stop().await,
+            false if !self.limits.wants_json && self.sequence.is_usable_text() => self.stop().await,
             _ => Err(ExchangeError::TimedOut(Phase::Total)),
         }
     }
 
     /// Charges for the response, then delivers the rest of it.
-    pub async fn finish(mut self) -> Result<(), ExchangeError> {
+    pub async fn finish(mut self: Box<Self>) -> Result<(), ExchangeError> {
         let (billed, kept) = match self.settle(true).await {
             Ok(settled) => settled,
             Err(error) => {
-                // Boxed, because it is rare, and would have a copy of the relay in every request's future.
+                // Boxed, because it is rare, and its future is large.
                 Box::pin(self.finish_late(error)).await;
                 return Ok(());
             }
@@ -508,7 +508,7 @@ impl Relay {
         if let Some(recorder) = self.recorder.take()
             && !self.screen.as_ref().is_some_and(AnswerScreen::is_stopped)
         {
-            Box::pin(recorder.store(self.bounds.output_limit)).await;
+            Box::pin(recorder.store(self.limits.output_limit)).await;
         }
         let key = self.key.take();
         self.held = None;
@@ -518,9 +518,10 @@ impl Relay {
             return self.finish_stream(&billed).await;
         }
         if let Client::Plain { answer, reply } = self.client {
+            let ignored = self.ignored;
             let answer = kept.unwrap_or_else(|| StoredAnswer {
                 body: answer.into_body(&billed).into(),
-                ignored: self.ignored,
+                ignored,
             });
             // A response with a note about a partial charge is complete only now.
             if let Some(key) = key {
@@ -538,20 +539,21 @@ impl Relay {
 
     /// Tells the client that the charge is late. After the charge, weir stores a plain response for its key, so that
     /// the client gets it on a retry.
-    async fn finish_late(mut self, error: ApiError) {
+    async fn finish_late(mut self: Box<Self>, error: ApiError) {
         match (self.key.take(), self.client) {
             (Some(key), Client::Plain { answer, reply }) => {
                 let _ = reply.send(Err(error));
                 let billed = tokio::select! {
                     billed = self.meter.settle_late() => billed,
-                    () = self.waits.shutdown.cancelled() => None,
+                    () = self.waits.bounds.shutdown.cancelled() => None,
                 };
                 if billed.is_some() {
                     keep_turn(self.session).await;
                 }
+                let ignored = self.ignored;
                 let answer = billed.map(|billed| StoredAnswer {
                     body: answer.into_body(&billed).into(),
-                    ignored: self.ignored,
+                    ignored,
                 });
                 key.end(answer.map(|answer| answer.to_bytes())).await;
             }
@@ -606,7 +608,7 @@ impl Relay {
     }
 
     /// Ends a failed request: charges for the delivered part, or releases the hold, then tells the client.
-    pub async fn fail(mut self, mut error: ExchangeError) {
+    pub async fn fail(mut self: Box<Self>, mut error: ExchangeError) {
         if let ExchangeError::Failure(failure) = &mut error {
             for said in failure.param.iter_mut().chain([&mut failure.text]) {
                 if let Some(own) = self.dialect.of_message(said, &self.origins) {
@@ -634,14 +636,14 @@ impl Relay {
         } else {
             let mut error = ApiError::from(error);
             if error.code() == "CONTEXT_LENGTH_EXCEEDED" {
-                error = error.with_detail("context_window", self.bounds.context_window);
+                error = error.with_detail("context_window", self.limits.context_window);
             }
             self.tell(error).await;
         }
     }
 
     /// Sends the stored response of an identical earlier request.
-    pub fn replay(mut self, answer: StoredAnswer) {
+    pub fn replay(mut self: Box<Self>, answer: StoredAnswer) {
         self.held = None;
         if let Some(log) = &mut self.content {
             log.content.replayed();
@@ -657,12 +659,12 @@ impl Relay {
     }
 
     /// Refuses the request before anything began.
-    pub async fn refuse(self, error: ApiError) {
+    pub async fn refuse(self: Box<Self>, error: ApiError) {
         self.tell(error).await;
     }
 
     /// Sends an error: as the response, or as the stream's last event.
-    async fn tell(mut self, error: ApiError) {
+    async fn tell(mut self: Box<Self>, error: ApiError) {
         self.held = None;
         self.client.tell(error, &self.context).await;
     }
@@ -707,13 +709,14 @@ impl Relay {
 }
 
 /// Returns the state of a response before its first event.
-fn sequence(bounds: &RequestBounds, dialect: &Dialect) -> Sequence {
-    Sequence::new(bounds.output_limit).with_streamed_media(dialect.streams_media())
+fn sequence(limits: &ResponseLimits, dialect: &Dialect) -> Sequence {
+    Sequence::new(limits.output_limit).with_streamed_media(dialect.streams_media())
 }
 
 async fn keep_turn(session: Option<SessionTurn>) {
     if let Some(session) = session {
-        session.keep().await;
+        // Boxed, so that a request without a session has no room for it.
+        Box::pin(session.keep()).await;
     }
 }
 

@@ -11,11 +11,19 @@ use weir_upstream::error::{ExchangeError, Phase};
 
 use super::client::Client;
 
+/// The bounds of a request's waits, on any upstream.
+pub(crate) struct RequestBounds {
+    /// The deadline, retries and fallbacks included.
+    pub(crate) deadline: Instant,
+    /// The drain time of a stream after the client disconnected; the rest of the deadline if there is none.
+    pub(crate) drain: Option<Duration>,
+    /// The token for the end of the shutdown's grace period.
+    pub(crate) shutdown: CancellationToken,
+}
+
 /// The waits of a request.
 pub(super) struct Waits {
-    deadline: Instant,
-    drain: Option<Duration>,
-    pub(super) shutdown: CancellationToken,
+    pub(super) bounds: RequestBounds,
     stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     timer: Timer,
     hung_up_at: Option<Instant>,
@@ -26,16 +34,9 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// Returns the waits of a request with this deadline, and with this drain time unless it is read to its end.
-    pub(super) fn new(
-        deadline: Instant,
-        drain: Option<Duration>,
-        shutdown: CancellationToken,
-    ) -> Self {
+    pub(super) fn new(bounds: RequestBounds) -> Self {
         Self {
-            deadline,
-            drain,
-            shutdown,
+            bounds,
             stopping: None,
             timer: Timer::default(),
             hung_up_at: None,
@@ -73,7 +74,7 @@ impl Waits {
         phase: Phase,
         context: &mut Context<'_>,
     ) -> Poll<ExchangeError> {
-        let shutdown = &self.shutdown;
+        let shutdown = &self.bounds.shutdown;
         let stopping = self
             .stopping
             .get_or_insert_with(|| Box::pin(shutdown.clone().cancelled_owned()));
@@ -93,18 +94,18 @@ impl Waits {
         .into_iter()
         .filter_map(|(at, error)| Some((at?, error)))
         .min_by_key(|(at, _)| *at)
-        .filter(|(at, _)| *at < self.deadline)
-        .unwrap_or((self.deadline, ExchangeError::TimedOut(Phase::Total)));
+        .filter(|(at, _)| *at < self.bounds.deadline)
+        .unwrap_or((self.bounds.deadline, ExchangeError::TimedOut(Phase::Total)));
         self.timer.poll_until(at, context).map(|()| error)
     }
 
     /// Checks the bounds, so that work that is always ready cannot evade them.
     pub(super) fn check(&self) -> Result<(), ExchangeError> {
         let now = Instant::now();
-        if self.shutdown.is_cancelled() {
+        if self.bounds.shutdown.is_cancelled() {
             return Err(ExchangeError::ShuttingDown);
         }
-        if now >= self.deadline {
+        if now >= self.bounds.deadline {
             return Err(ExchangeError::TimedOut(Phase::Total));
         }
         match self.abandoned_at() {
@@ -126,7 +127,7 @@ impl Waits {
     fn abandoned_at(&self) -> Option<Instant> {
         // Before weir has asked an upstream, nobody bills the request.
         let is_cut = self.upstream_streams || !self.asked;
-        let drain = self.drain.filter(|_| is_cut)?;
+        let drain = self.bounds.drain.filter(|_| is_cut)?;
         self.hung_up_at.map(|at| at + drain)
     }
 }

@@ -4,12 +4,11 @@ use serde_json::{Value, json};
 use weir_dialects::other::PlainWriter;
 use weir_dialects::{AnswerHead, BilledUsage, DataFault};
 use weir_errors::ApiError;
-use weir_sandbox::adapter::bindings::chat::{Event, Media};
 use weir_sandbox::adapter::bindings::embeddings::Input;
 
 use super::request::parse;
 use super::{EmbeddingForm, EmbeddingList};
-use crate::schema_tests::checked;
+use crate::schema_tests::{checked, data};
 
 fn asked(fields: &Value) -> Result<Vec<Input>, ApiError> {
     let mut body = json!({ "model": "m", "input": "x" });
@@ -71,14 +70,7 @@ fn vectors(form: EmbeddingForm, vectors: &[&str]) -> Result<Value, DataFault> {
     };
     let mut list = EmbeddingList::new(head, form);
     for vector in vectors {
-        list.push(&Event::Media(Media {
-            media_type: "application/json".into(),
-            data: vector.as_bytes().to_vec(),
-            bytes_before: None,
-            url: None,
-            revised_prompt: None,
-            is_preview: false,
-        }));
+        list.push(&data(vector));
     }
     list.check()?;
     let body = Box::new(list).into_body(&BilledUsage::default());

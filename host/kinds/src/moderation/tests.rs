@@ -6,11 +6,10 @@ use serde_json::{Value, json};
 use weir_dialects::other::PlainWriter;
 use weir_dialects::{AnswerHead, BilledUsage, DataFault};
 use weir_ledger::{Credits, Quantity, TokenCounts};
-use weir_sandbox::adapter::bindings::chat::{Event, Media};
 
 use super::Verdicts;
 use super::request::parse;
-use crate::schema_tests::checked;
+use crate::schema_tests::{checked, data};
 
 fn asked(fields: &Value) -> Result<(String, Vec<String>), Option<String>> {
     let parsed = parse(fields.to_string().as_bytes());
@@ -40,17 +39,6 @@ fn a_request_has_one_text_or_a_list_of_them() {
     }
 }
 
-fn verdict(json: &str) -> Event {
-    Event::Media(Media {
-        media_type: "application/json".to_owned(),
-        data: json.as_bytes().to_vec(),
-        bytes_before: None,
-        url: None,
-        revised_prompt: None,
-        is_preview: false,
-    })
-}
-
 fn verdicts(inputs: usize, events: &[&str]) -> Verdicts {
     let head = AnswerHead {
         id: "0".repeat(32),
@@ -59,7 +47,7 @@ fn verdicts(inputs: usize, events: &[&str]) -> Verdicts {
     };
     let mut verdicts = Verdicts::new(head, inputs);
     for json in events {
-        verdicts.push(&verdict(json));
+        verdicts.push(&data(json));
     }
     verdicts
 }

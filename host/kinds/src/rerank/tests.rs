@@ -3,12 +3,11 @@
 use serde_json::{Value, json};
 use weir_dialects::other::PlainWriter;
 use weir_dialects::{AnswerHead, BilledUsage, DataFault};
-use weir_sandbox::adapter::bindings::chat::{Event, Media};
 use weir_sandbox::adapter::bindings::rerank::RerankRequest;
 
 use super::request::parse;
 use super::{Ranking, RankingForm};
-use crate::schema_tests::checked;
+use crate::schema_tests::{checked, data};
 
 fn asked(fields: &Value) -> Result<(RerankRequest, RankingForm), Option<String>> {
     let mut body = json!({ "model": "m", "query": "q", "documents": ["a", { "text": "b" }] });
@@ -64,14 +63,7 @@ fn ranked(form: RankingForm, rankings: &[Value]) -> Result<Value, DataFault> {
     };
     let mut answer = Ranking::new(head, form);
     for ranking in rankings {
-        answer.push(&Event::Media(Media {
-            media_type: "application/json".into(),
-            data: ranking.to_string().into_bytes(),
-            bytes_before: None,
-            url: None,
-            revised_prompt: None,
-            is_preview: false,
-        }));
+        answer.push(&data(&ranking.to_string()));
     }
     answer.check()?;
     let body = Box::new(answer).into_body(&BilledUsage::default());

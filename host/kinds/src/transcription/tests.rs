@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use weir_dialects::other::{PlainWriter, StreamWriter};
 use weir_dialects::{Attachment, BilledUsage, DataFault};
 use weir_ledger::{Credits, Quantity, TokenCounts, Unit};
-use weir_sandbox::adapter::bindings::chat::{Event, Fragment, Media};
+use weir_sandbox::adapter::bindings::chat::{Event, Fragment};
 use weir_sandbox::adapter::bindings::transcription::{TranscriptForm, TranscriptionRequest};
 
 use super::request::parse;
 use super::{Transcript, TranscriptFormat, TranscriptStream, TranscriptionForm, TranscriptionKind};
-use crate::schema_tests::{check_events, checked};
+use crate::schema_tests::{check_events, checked, data};
 
 const BOUNDARY: &str = "b";
 
@@ -172,17 +172,6 @@ fn said(text: &str) -> Event {
     })
 }
 
-fn timings(json: &str) -> Event {
-    Event::Media(Media {
-        media_type: "application/json".to_owned(),
-        data: json.as_bytes().to_vec(),
-        bytes_before: None,
-        url: None,
-        revised_prompt: None,
-        is_preview: false,
-    })
-}
-
 fn transcript(format: TranscriptFormat) -> Transcript {
     let mut transcript = Transcript::new(TranscriptionForm {
         format,
@@ -211,7 +200,7 @@ fn a_transcript_is_json_or_text() {
         ..BILLED
     };
     let mut timed = transcript(TranscriptFormat::VerboseJson);
-    timed.push(&timings(
+    timed.push(&data(
         r#"{"language":"english","duration":1.5,"segments":[{"id":0}]}"#,
     ));
     assert_eq!(timed.check(), Ok(()));
@@ -225,7 +214,7 @@ fn a_transcript_is_json_or_text() {
     let text = Box::new(transcript(TranscriptFormat::Text)).into_body(&BILLED);
     assert_eq!(text, b"Hello you\n");
     let mut broken = transcript(TranscriptFormat::VerboseJson);
-    broken.push(&timings(r#"{"segments":7}"#));
+    broken.push(&data(r#"{"segments":7}"#));
     assert!(matches!(broken.check(), Err(DataFault::Invalid(_))));
 }
 

@@ -13,7 +13,12 @@ use crate::words::{MAX_WORD_BYTES, check_word, check_words, is_word};
 impl Description {
     /// Returns whether the adapter serves a kind of work.
     pub fn serves(&self, kind: WorkKind) -> bool {
-        self.capabilities.iter().any(|named| named == kind.name())
+        self.claims(kind.name())
+    }
+
+    /// Returns whether the adapter's capabilities include this one.
+    pub fn claims(&self, capability: &str) -> bool {
+        self.capabilities.iter().any(|named| named == capability)
     }
 }
 

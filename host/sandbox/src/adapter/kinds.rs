@@ -76,6 +76,7 @@ macro_rules! kinds {
 
         /// The files of the contract with the interfaces.
         pub const CONTRACT: &[&str] = &[
+            include_str!("../../../../wit/long-texts.wit"),
             $(include_str!(concat!("../../../../wit/", stringify!($interface), ".wit")),)*
         ];
 
@@ -278,10 +279,9 @@ const DEADLINE_MS: u64 = 60_000;
 impl KindExports {
     /// Checks that a component exports the interface of each kind that it claims to serve.
     pub(super) fn check(&self, description: &Description) -> Result<(), String> {
-        let claims = |kind: &str| description.capabilities.iter().any(|named| named == kind);
         for kind in WorkKind::ALL {
             let name = kind.name();
-            if !self.has(*kind) && claims(name) {
+            if !self.has(*kind) && description.claims(name) {
                 return Err(format!(
                     "its capabilities include {name}, but it does not export weir:plugin/{name}"
                 ));

@@ -7,6 +7,8 @@
 //! that begins an exchange ([`OtherRequest`]). A component must export the interface of each kind that its capabilities
 //! name, with the types of the contract.
 //!
+//! The long texts of a chat stay with the host if the adapter has the capability for it ([`long_texts`]).
+//!
 //! The rules for its requests are in [`http_rules`]; its description and the check of it are in [`description`]. To add a
 //! kind, edit `kinds`.
 
@@ -15,6 +17,7 @@ mod call_error;
 pub mod description;
 pub mod http_rules;
 pub mod kinds;
+pub mod long_texts;
 
 use wasmtime::component::{InstancePre, ResourceAny};
 
@@ -26,6 +29,7 @@ use self::bindings::chat;
 pub use self::call_error::AdapterCallError;
 use self::kinds::{KindExports, stock_client};
 pub use self::kinds::{OtherRequest, WorkKind};
+use self::long_texts::{LongTextExports, LongTexts};
 use crate::configuration::{self, ConfigureError};
 use crate::exports::exports;
 use crate::guest::{Guest, GuestError};
@@ -51,6 +55,7 @@ exports! {
 pub struct AllExports {
     adapter: AdapterExports,
     kinds: KindExports,
+    long_texts: Option<LongTextExports>,
 }
 
 /// The worlds `provider` and `versatile-provider`.
@@ -70,6 +75,7 @@ impl World for ProviderWorld {
         Ok(AllExports {
             adapter: AdapterExports::find(component)?,
             kinds: KindExports::find(component)?,
+            long_texts: long_texts::find(component)?,
         })
     }
 
@@ -82,6 +88,7 @@ impl World for ProviderWorld {
         let exports = program.exports();
         description::check(&described)
             .and_then(|()| exports.kinds.check(&described))
+            .and_then(|()| long_texts::check(exports.long_texts, &described))
             .map_err(LoadError::Description)?;
         let adapter = LoadedAdapter {
             description: described,
@@ -218,6 +225,12 @@ impl LoadedAdapter {
         self.description.serves(kind)
     }
 
+    /// Returns the functions for chats whose long texts stay with the host, if the adapter has the capability.
+    fn moves_texts(&self) -> Option<LongTextExports> {
+        let exports = self.program.exports().long_texts;
+        exports.filter(|_| self.description.claims(long_texts::CAPABILITY))
+    }
+
     /// Lets the adapter parse a provider's options, once; each exchange with that provider receives the result.
     ///
     /// # Errors
@@ -253,18 +266,24 @@ impl LoadedAdapter {
             Err(error) => return Err(error.to_string()),
         };
         for (request, files) in &stock {
-            self.test_with(request, *files, &configuration).await?;
+            let begun = GuestExchange::begin(self, request, 0, &configuration).await;
+            self.check_first_step(begun, *files)?;
+        }
+        if self.serves(WorkKind::Chat) && self.moves_texts().is_some() {
+            let request = &mut stock_request();
+            let begun =
+                GuestExchange::begin_without_texts(self, request, 0, 0, &configuration).await;
+            self.check_first_step(begun, 1)?;
         }
         Ok(())
     }
 
-    async fn test_with(
+    /// Checks the first step of a stock request with this number of files and texts that stay with the host.
+    fn check_first_step(
         &self,
-        request: &AdapterRequest,
+        begun: Result<BegunExchange, AdapterCallError>,
         files: u32,
-        configuration: &[u8],
     ) -> Result<(), String> {
-        let begun = GuestExchange::begin(self, request, 0, configuration).await;
         let step = match begun {
             Ok(begun) => begun.step,
             Err(AdapterCallError::Guest(error)) => return Err(error.to_string()),
@@ -301,6 +320,8 @@ pub struct GuestExchange {
 pub struct BegunExchange {
     pub exchange: GuestExchange,
     pub step: Step,
+    /// The places of the texts that stay with the host. The parts of a body count them behind the attachments.
+    pub long_texts: LongTexts,
     /// The names of advisory fields that the upstream does not support, as the guest gave them.
     pub ignored: Vec<String>,
 }
@@ -334,14 +355,51 @@ impl GuestExchange {
             }
         };
         let begun = begun.map_err(AdapterCallError::Failure)?;
-        Ok(BegunExchange {
+        Ok(Self::begun(instance, begun, LongTexts::default()))
+    }
+
+    /// The same for a chat whose texts of more than `most_bytes` stay with the host, if the adapter can do without them. The
+    /// request is the same after the call.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::begin`].
+    pub async fn begin_without_texts(
+        adapter: &LoadedAdapter,
+        request: &mut Request,
+        most_bytes: usize,
+        request_bytes: usize,
+        configuration: &[u8],
+    ) -> Result<BegunExchange, AdapterCallError> {
+        if let Some(exports) = adapter.moves_texts()
+            && let Task::Chat(chat) = &request.task
+        {
+            let texts = LongTexts::find(chat, most_bytes);
+            if !texts.is_empty() {
+                let mut instance = adapter.program.start(()).await?;
+                let handed = (request, texts, request_bytes);
+                let begun = long_texts::begin(exports, &mut instance, handed, configuration);
+                let (begun, texts) = begun.await?;
+                return Ok(Self::begun(instance, begun, texts));
+            }
+        }
+        Self::begin(adapter, &*request, request_bytes, configuration).await
+    }
+
+    fn begun(
+        instance: Instance<ProviderWorld>,
+        begun: Begun,
+        long_texts: LongTexts,
+    ) -> BegunExchange {
+        BegunExchange {
             exchange: Self {
                 instance,
                 handle: begun.exchange,
             },
             step: begun.step,
+            long_texts,
             ignored: begun.ignored,
-        })
+        }
     }
 
     /// Bytes of the guest's memories and tables.

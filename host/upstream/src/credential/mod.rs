@@ -81,8 +81,11 @@ impl Credential {
     pub async fn authorize(&self) -> Result<Authorization<'_>, MintError> {
         Ok(match self {
             Self::Fixed(secret) => Authorization::Fixed(secret),
-            Self::Token(renewed) => Authorization::Token(renewed.current().await?),
-            Self::Aws(renewed, scope) => Authorization::Aws(renewed.current().await?, scope),
+            // Boxed, so that a request with a fixed secret has no room for it.
+            Self::Token(renewed) => Authorization::Token(Box::pin(renewed.current()).await?),
+            Self::Aws(renewed, scope) => {
+                Authorization::Aws(Box::pin(renewed.current()).await?, scope)
+            }
         })
     }
 

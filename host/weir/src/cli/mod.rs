@@ -177,7 +177,10 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
     let log_format = Config::log_format(arguments.config.as_deref());
     let started = telemetry::start(log_format, level).and_then(|guard| {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        Ok((guard, runtime.enable_all().build()?))
+        runtime
+            .enable_all()
+            .on_thread_park(crate::memory::return_free_memory);
+        Ok((guard, runtime.build()?))
     });
     let (log, runtime) = match started {
         Ok(started) => started,

@@ -36,6 +36,7 @@ use weir_sdk::adapter::{
     StartedExchange, Step, Task,
 };
 use weir_sdk::aws;
+use weir_sdk::long_texts;
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
 /// The name of this dialect, here and in clients that speak it.
@@ -57,7 +58,7 @@ impl ProviderApi for ChatResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dialect: DIALECT.to_owned(),
             credential: CredentialSlot::Header("x-api-key".to_owned()),
-            capabilities: words(&["chat"]),
+            capabilities: words(&["chat", long_texts::CAPABILITY]),
             options: words(&options::NAMES),
             request_headers: words(&["content-type", "anthropic-version", "anthropic-beta"]),
             response_headers: words(&[aws::ERROR_HEADER]),

@@ -33,6 +33,7 @@ use weir_sdk::adapter::{
     StartedExchange, Step, Task,
 };
 use weir_sdk::aws;
+use weir_sdk::long_texts;
 use weir_sdk::path::encode_segment;
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
@@ -51,7 +52,7 @@ impl ProviderApi for ChatResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dialect: DIALECT.to_owned(),
             credential: CredentialSlot::Bearer,
-            capabilities: words(&["chat"]),
+            capabilities: words(&["chat", long_texts::CAPABILITY]),
             options: words(&options::NAMES),
             request_headers: words(&["content-type"]),
             response_headers: words(&[aws::ERROR_HEADER]),

@@ -21,6 +21,7 @@ use weir_sdk::adapter::{
     CredentialSlot, Description, EmbeddingsRequest, Failure, HttpRequest, Request, StartedExchange,
     Step, Task,
 };
+use weir_sdk::long_texts;
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
 const DIALECT: &str = "gemini-generate-content";
@@ -38,7 +39,7 @@ impl ProviderApi for ChatResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dialect: DIALECT.to_owned(),
             credential: CredentialSlot::Header("x-goog-api-key".to_owned()),
-            capabilities: words(&["chat", "images", "embeddings"]),
+            capabilities: words(&["chat", "images", "embeddings", long_texts::CAPABILITY]),
             options: Vec::new(),
             request_headers: words(&["content-type"]),
             // The headers that every adapter gets are enough.

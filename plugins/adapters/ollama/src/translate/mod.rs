@@ -27,6 +27,7 @@ use weir_sdk::adapter::{
     CredentialSlot, Description, EmbeddingsRequest, Failure, HttpRequest, RefusedSetting, Request,
     Setting, StartedExchange, Step, Task,
 };
+use weir_sdk::long_texts;
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
 const DIALECT: &str = "ollama-chat";
@@ -49,7 +50,7 @@ impl ProviderApi for ChatResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dialect: DIALECT.to_owned(),
             credential: CredentialSlot::Bearer,
-            capabilities: words(&["chat", "embeddings"]),
+            capabilities: words(&["chat", "embeddings", long_texts::CAPABILITY]),
             options: words(&[CONTEXT_TOKENS]),
             request_headers: words(&["content-type"]),
             // The headers that every adapter gets are enough.

@@ -422,7 +422,7 @@ impl<'a> MessageTranslator<'a> {
                     Role::User | Role::Tool => "user",
                     Role::Assistant => "assistant",
                 },
-                content: context.splices.text(joined(&texts)),
+                content: context.splices.joined(&texts, "\n"),
                 thinking: (!thoughts.is_empty()).then_some(thoughts),
                 images,
                 tool_calls,
@@ -476,7 +476,7 @@ impl<'a> MessageTranslator<'a> {
         }
         Ok(Message {
             role: "tool",
-            content: context.splices.text(joined(&texts)),
+            content: context.splices.joined(&texts, "\n"),
             thinking: None,
             images: Vec::new(),
             tool_calls: Vec::new(),
@@ -490,14 +490,5 @@ impl<'a> MessageTranslator<'a> {
             return self.refuse(&format!("a {} block", opaque.kind));
         }
         self.refuse(&misplaced(content_name(content), self.message.role))
-    }
-}
-
-/// Joins texts with a line break.
-fn joined<'a>(texts: &[&'a str]) -> Cow<'a, str> {
-    match *texts {
-        [] => Cow::Borrowed(""),
-        [text] => Cow::Borrowed(text),
-        _ => Cow::Owned(texts.join("\n")),
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn write(
     let prompt = prompt(chat)?;
     let context = Context::new(request, options);
     let content = CompletionBody {
-        prompt: &prompt,
+        prompt,
         api,
         body: Body::new(chat, &context),
     };
@@ -80,12 +80,12 @@ pub(super) fn write(
 }
 
 /// Returns the prompt: the texts of the user.
-fn prompt(chat: &ChatRequest) -> Result<String, Failure> {
-    let mut prompt = String::new();
+fn prompt(chat: &ChatRequest) -> Result<Vec<&str>, Failure> {
+    let mut prompt = Vec::new();
     for (index, message) in chat.messages.iter().enumerate() {
         for part in &message.parts {
             match &part.content {
-                Content::Text(text) if message.role == Role::User => prompt.push_str(text),
+                Content::Text(text) if message.role == Role::User => prompt.push(text.as_str()),
                 _ => {
                     let name = format!("messages[{index}]");
                     return Err(refuse(&name, format!("{name}: more than a prompt")));
@@ -97,7 +97,7 @@ fn prompt(chat: &ChatRequest) -> Result<String, Failure> {
 }
 
 struct CompletionBody<'a> {
-    prompt: &'a str,
+    prompt: Vec<&'a str>,
     api: CompletionsApi,
     body: Body<'a>,
 }
@@ -108,7 +108,7 @@ impl Serialize for CompletionBody<'_> {
         let (chat, context) = (body.chat, body.context);
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("model", &chat.model)?;
-        map.serialize_entry("prompt", &context.splices.text(*prompt))?;
+        map.serialize_entry("prompt", &context.splices.joined(prompt, ""))?;
         map.serialize_entry("max_tokens", &chat.max_output_tokens)?;
         body.write_temperature(&mut map)?;
         match api {

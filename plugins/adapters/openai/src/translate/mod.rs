@@ -63,6 +63,7 @@ use weir_sdk::adapter::{
     RankingRequest, RefusedSetting, Request, Setting, SpokenRequest, StartedExchange, Step, Task,
     TranscriptRequest,
 };
+use weir_sdk::long_texts;
 use weir_sdk::response::{AnswerReader, ErrorResponse, ProviderApi, ResponseReader, stray_error};
 use weir_sdk::sse::SseEvent;
 
@@ -101,6 +102,7 @@ impl ProviderApi for OpenAiReader {
                 "moderation",
                 "speech",
                 "transcription",
+                long_texts::CAPABILITY,
             ]
             .map(str::to_owned)
             .to_vec(),

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use weir_sdk::adapter::Failure;
 use weir_sdk::body::{Base64, Text};
 use weir_sdk::chat::{self, ChatRequest, Message, Role, Source, ToolCall, ToolContent, ToolResult};
+use weir_sdk::long_texts;
 use weir_sdk::messages::{CallArguments, content_name, misplaced};
 use weir_sdk::wire::{self, refuse};
 
@@ -305,13 +306,16 @@ impl<'a> MessageTranslator<'a> {
             });
         }
         let object = match texts[..] {
-            [text] if context.client_speaks_it => wire::object("", text).ok(),
+            // The result of a text that it must read is dropped.
+            [text] if context.client_speaks_it && !long_texts::must_read(text) => {
+                wire::object("", text).ok()
+            }
             _ => None,
         };
         let text = || match texts[..] {
             [text] => context.splices.text(text),
             // A line break separates the parts.
-            _ => context.splices.text(texts.join("\n")),
+            _ => context.splices.joined(&texts, "\n"),
         };
         let response = match object {
             Some(object) => FunctionResult::Object(object),

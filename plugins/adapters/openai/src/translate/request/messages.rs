@@ -641,7 +641,10 @@ impl Serialize for ResultContent<'_> {
             [] => serializer.serialize_str(""),
             [text] => writer.text(text).serialize(serializer),
             // A line break separates the parts.
-            _ => writer.text(texts.join("\n")).serialize(serializer),
+            _ => {
+                let splices = &writer.context.splices;
+                splices.joined(&texts, "\n").serialize(serializer)
+            }
         }
     }
 }

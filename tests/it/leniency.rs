@@ -170,12 +170,13 @@ async fn an_image_that_a_tool_saw_follows_as_the_users() {
 
     // Errors count the client's messages.
     let mut wrong = body.clone();
-    wrong["messages"][3]["content"][0] =
-        json!({ "type": "server_tool_use", "id": "s", "name": "x", "input": {} });
-    wrong["messages"][4]["content"] = json!("Well?");
+    wrong["messages"][3]["content"] = json!("So.");
+    wrong["messages"][4]["content"] = json!([
+        { "type": "search_result", "source": "s", "title": "t", "content": [{ "type": "text", "text": "x" }] },
+    ]);
     let answer = gateway.client().post("/v1/messages", &wrong).await;
     assert_eq!(answer.status, 400);
-    assert!(answer.text().contains("messages[3]"), "{}", answer.text());
+    assert!(answer.text().contains("messages[4]"), "{}", answer.text());
 }
 
 /// A gateway whose model `small` generates at most 2,000 tokens.

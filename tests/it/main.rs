@@ -3,6 +3,7 @@
 mod adapters;
 mod admin;
 mod admin_requests;
+mod agents;
 mod aliases;
 mod anthropic_messages;
 mod archive;
@@ -58,6 +59,7 @@ mod field_names;
 mod filter_samples;
 mod filter_steps;
 mod filters;
+mod fit;
 mod gemini_generate;
 mod guards;
 mod guest_time;

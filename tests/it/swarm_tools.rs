@@ -54,10 +54,10 @@ fn told(upstream: &Upstream) -> Value {
     let request = requests.last().expect("a request").json();
     let messages = request["messages"].as_array().expect("a list").clone();
     let last = messages.last().expect("a message").clone();
-    assert_eq!(
-        (&last["role"], &last["tool_call_id"]),
-        (&json!("tool"), &json!("call_1"))
-    );
+    assert_eq!(last["role"], "tool");
+    // The scripted model gives each of its calls this id, and a request has each id once.
+    let id = last["tool_call_id"].as_str().expect("an id");
+    assert!(id.starts_with("call_1"), "{id}");
     last["content"].clone()
 }
 

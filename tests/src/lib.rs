@@ -29,6 +29,7 @@ pub mod scripts;
 pub mod source;
 pub mod speaker;
 pub mod stores;
+pub mod strict;
 pub mod switch;
 pub mod tls;
 pub mod upstream;

@@ -26,6 +26,7 @@ pub mod fields;
 pub mod filter;
 #[doc(hidden)]
 pub mod filter_bindings;
+pub mod fit;
 pub mod json_texts;
 pub mod lines;
 pub mod long_texts;

@@ -8,6 +8,9 @@
 
 use std::borrow::Cow;
 
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
 use crate::adapter::{
     Description, EmbeddingsRequest, Event, Exchange, Failure, HarmRequest, HttpResponseHead,
     RankingRequest, RefusedSetting, Request, Setting, SpokenRequest, StartedExchange, Step,
@@ -16,10 +19,11 @@ use crate::adapter::{
 use crate::aws::{self, MessageStream};
 use crate::chat::{FinishReason, NamedCount, Usage};
 use crate::failure::{self, MAX_ERROR_BODY_BYTES};
+use crate::fit::{self, FittedNames, Rules};
 use crate::lines::Lines;
 use crate::media::VectorExtractor;
 use crate::sse::{Sse, SseEvent};
-use crate::text;
+use crate::text::{self, Surrogates};
 
 /// The most bytes of an answer that is not streamed: 30 times the JSON of 32,000 tokens, and little enough for a parse
 /// within a guest's memory.
@@ -88,6 +92,11 @@ pub trait ProviderApi: AnswerReader + Sized + 'static {
     /// The first setting that is invalid, and the reason.
     fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> {
         no_options(options)
+    }
+
+    /// The rules of the provider for a request, to which the chat is fitted before [`begin`](Self::begin) gets it.
+    fn rules(_request: &Request, _configuration: &[u8]) -> Rules {
+        Rules::NONE
     }
 
     /// The same as [`Exchange::begin`]. The step is the only request.
@@ -178,6 +187,9 @@ pub struct ResponseReader<A> {
     has_begun: bool,
     body: FramedBody,
     answer: Reading<A>,
+    /// The names of tools that the provider knows under others.
+    names: FittedNames,
+    surrogates: Surrogates,
 }
 
 /// The reader of the response.
@@ -277,6 +289,8 @@ impl<A: AnswerReader> ResponseReader<A> {
             has_begun: false,
             body: FramedBody::Whole(Vec::new()),
             answer: Reading::Answer(answer),
+            names: FittedNames::default(),
+            surrogates: Surrogates::default(),
         }
     }
 
@@ -287,6 +301,8 @@ impl<A: AnswerReader> ResponseReader<A> {
             has_begun: false,
             body: FramedBody::Whole(Vec::new()),
             answer: Reading::Data(data),
+            names: FittedNames::default(),
+            surrogates: Surrogates::default(),
         }
     }
 
@@ -331,8 +347,18 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
         A::configure(options)
     }
 
-    fn begin(request: Request, configuration: &[u8]) -> Result<StartedExchange<Self>, Failure> {
-        A::begin(request, configuration)
+    fn begin(mut request: Request, configuration: &[u8]) -> Result<StartedExchange<Self>, Failure> {
+        let rules = A::rules(&request, configuration);
+        let fitted = fit::fit(&mut request, &rules);
+        let begun = A::begin(request, configuration);
+        let mut begun = begun.map_err(|failure| fitted.rename(failure))?;
+        begun.exchange.names = fitted.names;
+        for name in fitted.ignored {
+            if !begun.ignored.contains(&name) {
+                begun.ignored.push(name);
+            }
+        }
+        Ok(begun)
     }
 
     fn begin_embeddings(
@@ -409,6 +435,22 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
     }
 
     fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
+        let first = events.len();
+        let read = self.read_body(bytes, events);
+        self.names.restore(&mut events[first..]);
+        read
+    }
+
+    fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+        let first = events.len();
+        let read = self.read_end(events);
+        self.names.restore(&mut events[first..]);
+        read
+    }
+}
+
+impl<A: AnswerReader> ResponseReader<A> {
+    fn read_body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
         if let FramedBody::Refused(refused) = &mut self.body {
             refused.push(bytes);
             return Ok(());
@@ -427,14 +469,17 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
             FramedBody::Whole(whole) => whole.extend_from_slice(&rest),
             FramedBody::Events(stream) => {
                 stream.push(&rest);
-                while let Some(event) = stream.next()? {
-                    self.answer.read_event(event, events)?;
+                while let Some(SseEvent { name, data }) = stream.next()? {
+                    let data = &self.surrogates.mend(data);
+                    self.answer.read_event(SseEvent { name, data }, events)?;
                 }
             }
             FramedBody::Lines(lines) => {
                 lines.push(&rest);
                 while let Some(line) = lines.next()? {
-                    self.answer.read_line(line, events)?;
+                    let line = text::lossy(line);
+                    self.answer
+                        .read_line(&self.surrogates.mend(&line), events)?;
                 }
             }
             FramedBody::AwsMessages(stream) => {
@@ -444,6 +489,7 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
                     if message.is_error {
                         return Err(aws::failure_in_stream(name, data));
                     }
+                    let data = &self.surrogates.mend(data);
                     self.answer.read_event(SseEvent { name, data }, events)?;
                 }
             }
@@ -453,16 +499,22 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
         lifted
     }
 
-    fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+    fn read_end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
         let answer = &mut self.answer;
         match &mut self.body {
             FramedBody::Whole(whole) => match answer {
-                Reading::Answer(answer) => answer.read_whole(whole, events)?,
+                Reading::Answer(answer) if answer.is_raw() => answer.read_whole(whole, events)?,
+                Reading::Answer(answer) => {
+                    let body = text::lossy(whole);
+                    let body = self.surrogates.mend(&body);
+                    answer.read_whole(body.as_bytes(), events)?;
+                }
                 Reading::Data(data) => return data.read_whole(whole, events),
             },
             FramedBody::Events(stream) => {
-                if let Some(event) = stream.finish()? {
-                    answer.read_event(event, events)?;
+                if let Some(SseEvent { name, data }) = stream.finish()? {
+                    let data = &self.surrogates.mend(data);
+                    answer.read_event(SseEvent { name, data }, events)?;
                 }
                 if let Some(failure) = A::failure_behind_stream(stream.stray()) {
                     return Err(failure);
@@ -470,7 +522,8 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
             }
             FramedBody::Lines(lines) => {
                 if let Some(line) = lines.finish() {
-                    answer.read_line(line, events)?;
+                    let line = text::lossy(line);
+                    answer.read_line(&self.surrogates.mend(&line), events)?;
                 }
             }
             // The answer itself says whether it is complete.
@@ -492,8 +545,7 @@ impl<A: AnswerReader> Reading<A> {
         }
     }
 
-    fn read_line(&mut self, line: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
-        let data = &text::lossy(line);
+    fn read_line(&mut self, data: &str, events: &mut Vec<Event>) -> Result<(), Failure> {
         let name = "message";
         self.read_event(SseEvent { name, data }, events)
     }
@@ -574,6 +626,19 @@ pub fn named_counts<const COUNT: usize>(counts: [(&str, Option<u64>); COUNT]) ->
         })
     });
     counts.collect()
+}
+
+/// Reads a field of an answer: a value of another type than the expected one is absent. An addition of a later version of an API
+/// must not cost the whole answer.
+///
+/// # Errors
+///
+/// The deserializer's own, for what is no JSON.
+pub fn or_absent<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    let raw = <&'de RawValue>::deserialize(deserializer)?;
+    Ok(serde_json::from_str(raw.get()).ok())
 }
 
 /// The failure of a stream that was cut.

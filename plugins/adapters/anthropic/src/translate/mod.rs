@@ -18,13 +18,14 @@
 //!
 //! **Invariant:** a streamed response and a non-streamed one yield the same blocks, and each ends with exactly one
 //! finish event, after all usage.
-//! **Invariant:** a field that changes the question or its cost is never dropped, but refused by name. Any other
-//! omitted field is named as ignored.
+//! **Invariant:** a field that changes the question or its cost is refused by name, unless a rule of the provider leaves no place for it
+//! (`fit`). Any omitted field is named as ignored.
 //!
-//! To send a new field to the upstream, edit `request`; to read a new field, `response`; to classify another error,
+//! For another rule of the upstream, edit `fit`; to send a new field to the upstream, edit `request`; to read a new field, `response`; to classify another error,
 //! `errors`; to add an option, `options`.
 
 mod errors;
+mod fit;
 mod options;
 mod request;
 mod response;
@@ -36,6 +37,7 @@ use weir_sdk::adapter::{
     StartedExchange, Step, Task,
 };
 use weir_sdk::aws;
+use weir_sdk::fit::Rules;
 use weir_sdk::long_texts;
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
@@ -70,10 +72,18 @@ impl ProviderApi for ChatResponse {
         Ok(Options::from_settings(options)?.to_bytes())
     }
 
+    fn rules(request: &Request, _configuration: &[u8]) -> Rules {
+        match request.client.dialect == DIALECT {
+            true => fit::OWN_RULES,
+            false => fit::RULES,
+        }
+    }
+
     fn begin(
-        request: Request,
+        mut request: Request,
         configuration: &[u8],
     ) -> Result<StartedExchange<Anthropic>, Failure> {
+        fit::prefill(&mut request);
         let Task::Chat(chat) = &request.task else {
             return Err(Failure::unsupported("image requests"));
         };

@@ -2,7 +2,6 @@
 
 use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
 use weir_sdk::options::{from_lines, from_settings, names};
-use weir_sdk::wire::refuse;
 
 pub(super) const NAMES: [&str; 5] = ["thinking", "sampling", "betas", "platform", PASS_FIELDS];
 
@@ -33,7 +32,7 @@ pub(super) enum Platform {
 pub(super) struct Options<'a> {
     pub(super) thinking: Thinking,
     /// Whether the model takes no temperature and the like.
-    is_without_sampling: bool,
+    pub(super) is_without_sampling: bool,
     /// Names, separated by commas.
     betas: &'a str,
     pub(super) platform: Platform,
@@ -79,20 +78,6 @@ impl<'a> Options<'a> {
         let mut options = Self::default();
         from_lines(configuration, |name, value| options.set(name, value))?;
         Ok(options)
-    }
-
-    /// Returns a sampling parameter as it is sent: a model without sampling gets none, and accepts only the default.
-    pub(super) fn sampled<T: PartialEq>(
-        &self,
-        name: &str,
-        value: Option<T>,
-        default: Option<T>,
-    ) -> Result<Option<T>, Failure> {
-        match value {
-            Some(_) if self.is_without_sampling && value == default => Ok(None),
-            Some(_) if self.is_without_sampling => Err(refuse(name, name)),
-            value => Ok(value),
-        }
     }
 
     pub(super) fn betas(&self) -> impl Iterator<Item = &'a str> {

@@ -355,3 +355,41 @@ fn counts_what_is_billed() {
         assert_eq!(read::<Anthropic>(JSON, &whole)[0], counted);
     }
 }
+
+/// Values of other types than usual, kinds of later versions, and halves of characters cost nothing else of an answer.
+#[test]
+fn survives_odd_values() {
+    let whole = r#"{"content":[{},{"type":"text","text":"So\ud83e"},{"type":"novelty","x":1},{"type":null},
+        {"type":"text","text":{"x":1}},{"type":"text","text":"\uddab!","citations":"x"}],
+        "stop_reason":"end_turn","stop_details":"x","usage":null}"#;
+    let stream = r#"data: {"type":"message_start","message":{"id":null,"content":null,"usage":7}}
+
+data: {"type":"novelty","index":"x"}
+
+data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":null}}
+
+data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"So\ud83e"}}
+
+data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":{"x":1}}}
+
+data: {"type":"content_block_delta","index":0,"delta":{}}
+
+data: {"type":"content_block_delta","index":0}
+
+data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\uddab!"}}
+
+data: {"type":"message_delta","delta":{"stop_reason":"end_turn","stop_details":[]}}
+
+data: {"type":"message_stop"}
+
+"#;
+    for (headers, answer) in [(JSON, whole), (EVENT_STREAM, stream)] {
+        let lines = read::<Anthropic>(headers, answer);
+        let said: String = lines
+            .iter()
+            .filter_map(|line| line.split_once(": "))
+            .map(|(_, text)| text)
+            .collect();
+        assert_eq!(said, "So🦫!", "{lines:?}");
+    }
+}

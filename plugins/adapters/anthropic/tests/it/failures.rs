@@ -146,7 +146,6 @@ fn calls_nonsense_malformed() {
         (JSON, ""),
         (JSON, "[]"),
         (JSON, "{}"),
-        (JSON, "{\"content\":[{}]}"),
         (JSON, "{\"content\":[{\"type\":\"tool_use\",\"id\":\"x\"}]}"),
         (EVENT_STREAM, ""),
         (EVENT_STREAM, "data: {\n\n"),

@@ -86,15 +86,25 @@ fn bedrock_has_model_and_stream_in_the_path_and_version_and_betas_in_the_body() 
 fn a_client_of_this_dialect_chooses_its_version_and_betas_on_each_platform() {
     let headers = [
         ("anthropic-version", "2026-10-21"),
-        ("anthropic-beta", "x-1"),
+        ("anthropic-beta", "interleaved-thinking-2025-05-14, x-1"),
     ];
+    let known = "interleaved-thinking-2025-05-14";
     let sent = on("vertex", with_headers(&headers));
     assert_eq!(sent.body["anthropic_version"], "2026-10-21");
     assert_eq!(sent.body.get("anthropic_beta"), None);
-    assert!(sent.headers.contains(&pair("anthropic-beta", "x-1")));
+    assert!(sent.headers.contains(&pair("anthropic-beta", known)));
+    // The platform would refuse the whole request.
+    assert_eq!(sent.ignored, ["anthropic-beta:x-1"]);
     let sent = on("bedrock", with_headers(&headers));
     assert_eq!(sent.body["anthropic_version"], "2026-10-21");
-    assert_eq!(sent.body["anthropic_beta"], json!(["x-1"]));
+    assert_eq!(sent.body["anthropic_beta"], json!([known]));
+    assert_eq!(sent.ignored, ["anthropic-beta:x-1"]);
+    let renamed = with_headers(&[("anthropic-beta", "advanced-tool-use-2025-11-20")]);
+    let sent = on("bedrock", renamed);
+    assert_eq!(
+        sent.body["anthropic_beta"],
+        json!(["tool-search-tool-2025-10-19"])
+    );
     let sent = on(
         "bedrock",
         with_headers(&[("anthropic-version", "2023-06-01")]),

@@ -16,12 +16,13 @@
 //!
 //! **Invariant:** a streamed response and a non-streamed one yield the same blocks, and each ends with exactly one
 //! finish event, after all usage.
-//! **Invariant:** a field that changes the question or its cost is never dropped, but refused by name. Any other
-//! omitted field is named as ignored.
+//! **Invariant:** a field that changes the question or its cost is refused by name, unless a rule of the provider leaves no place for it
+//! (`fit`). Any omitted field is named as ignored.
 //!
 //! To send a new field to the upstream, edit `request`; to read a new field, `response`; to add an option, `options`. Errors are in
 //! the SDK's `aws`.
 
+mod fit;
 mod options;
 mod request;
 mod response;
@@ -33,6 +34,7 @@ use weir_sdk::adapter::{
     StartedExchange, Step, Task,
 };
 use weir_sdk::aws;
+use weir_sdk::fit::Rules;
 use weir_sdk::long_texts;
 use weir_sdk::path::encode_segment;
 use weir_sdk::response::{ProviderApi, ResponseReader};
@@ -62,6 +64,10 @@ impl ProviderApi for ChatResponse {
 
     fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> {
         Ok(Options::from_settings(options)?.to_bytes())
+    }
+
+    fn rules(_request: &Request, _configuration: &[u8]) -> Rules {
+        fit::RULES
     }
 
     fn begin(request: Request, configuration: &[u8]) -> Result<StartedExchange<Bedrock>, Failure> {

@@ -2,7 +2,6 @@
 
 use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
 use weir_sdk::options::{from_lines, from_settings};
-use weir_sdk::wire::refuse;
 
 pub(super) const NAMES: [&str; 3] = ["thinking", "sampling", "cache-points"];
 
@@ -20,7 +19,7 @@ pub(super) enum Thinking {
 pub(super) struct Options {
     pub(super) thinking: Thinking,
     /// Whether the model takes no temperature and the like.
-    is_without_sampling: bool,
+    pub(super) is_without_sampling: bool,
     /// Whether the model has no prompt cache.
     pub(super) is_without_cache: bool,
 }
@@ -54,15 +53,6 @@ impl Options {
         let mut options = Self::default();
         from_lines(configuration, |name, value| options.set(name, value))?;
         Ok(options)
-    }
-
-    /// Returns a sampling parameter as it is sent: a model without sampling gets none, and accepts only the default.
-    pub(super) fn sampled(self, name: &str, value: Option<f64>) -> Result<Option<f64>, Failure> {
-        match value {
-            Some(1.0) if self.is_without_sampling => Ok(None),
-            Some(_) if self.is_without_sampling => Err(refuse(name, name)),
-            value => Ok(value),
-        }
     }
 
     /// Sets an option. The error completes a sentence whose subject is the option.

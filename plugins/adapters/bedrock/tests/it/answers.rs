@@ -149,3 +149,34 @@ fn bounds_what_a_stream_may_open_and_hold() {
     let failure = result.expect_err("a failure");
     assert!(failure.text.contains("64 blocks"), "{}", failure.text);
 }
+
+/// Values of other types than usual, and halves of characters, cost nothing else of an answer.
+#[test]
+fn survives_odd_values() {
+    let stream = [
+        event("novelty", r#"{"x":1}"#),
+        event(
+            "contentBlockDelta",
+            r#"{"contentBlockIndex":0,"delta":{"text":"So\ud83e"}}"#,
+        ),
+        event(
+            "contentBlockDelta",
+            r#"{"contentBlockIndex":0,"delta":{"text":{"x":1}}}"#,
+        ),
+        event(
+            "contentBlockDelta",
+            r#"{"contentBlockIndex":0,"delta":{"text":"\uddab!"}}"#,
+        ),
+        event("messageStop", r#"{"stopReason":"end_turn"}"#),
+    ]
+    .concat();
+    let (events, result) = receive::<Bedrock>(streamed(""), 200, AWS_STREAM, [&stream[..]]);
+    assert_eq!(result, Ok(()));
+    let lines = lines(&events);
+    let said: String = lines
+        .iter()
+        .filter_map(|line| line.split_once(": "))
+        .map(|(_, text)| text)
+        .collect();
+    assert_eq!(said, "So🦫!", "{lines:?}");
+}

@@ -4,14 +4,15 @@
 //!
 //! **Invariant:** a streamed response and a non-streamed one yield the same blocks, and each ends with exactly one
 //! finish event, after all usage.
-//! **Invariant:** a field that changes the question or its cost is never dropped, but refused by name. Any other
-//! omitted field is named as ignored.
+//! **Invariant:** a field that changes the question or its cost is refused by name, unless a rule of the provider leaves no place for it
+//! (`fit`). Any omitted field is named as ignored.
 //!
 //! To send a new field to the upstream, edit `request`, `images` or `embeddings`; to read a new field, `response`; to classify
 //! another error, `errors`.
 
 mod embeddings;
 mod errors;
+mod fit;
 mod images;
 mod request;
 mod response;
@@ -21,6 +22,7 @@ use weir_sdk::adapter::{
     CredentialSlot, Description, EmbeddingsRequest, Failure, HttpRequest, Request, StartedExchange,
     Step, Task,
 };
+use weir_sdk::fit::Rules;
 use weir_sdk::long_texts;
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
@@ -45,6 +47,13 @@ impl ProviderApi for ChatResponse {
             // The headers that every adapter gets are enough.
             response_headers: Vec::new(),
             path_prefixes: words(&[PATH]),
+        }
+    }
+
+    fn rules(request: &Request, _configuration: &[u8]) -> Rules {
+        match request.client.dialect == DIALECT {
+            true => fit::OWN_RULES,
+            false => fit::RULES,
         }
     }
 

@@ -291,3 +291,22 @@ fn reads_an_envelope_and_the_first_candidate_alone() {
         ["0 text", "0: a", "0 ends", "finish Stop"]
     );
 }
+
+/// Values of other types than usual, kinds of later versions, and halves of characters cost nothing else of an answer.
+#[test]
+fn survives_odd_values() {
+    let stream = r#"data: {"novelty":1}
+
+data: {"candidates":[{"content":{"parts":[{"text":"So\ud83e","thought":"x"},{"text":7},{"novelty":{"x":1}},{}]},"index":"x"}]}
+
+data: {"candidates":[{"content":{"parts":[{"text":"\uddab!"}]},"finishReason":"STOP","finishMessage":{}}],"usageMetadata":null}
+
+"#;
+    let lines = read::<Gemini>(EVENT_STREAM, stream);
+    let said: String = lines
+        .iter()
+        .filter_map(|line| line.split_once(": "))
+        .map(|(_, text)| text)
+        .collect();
+    assert_eq!(said, "So🦫!", "{lines:?}");
+}

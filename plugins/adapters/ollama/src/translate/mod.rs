@@ -19,6 +19,7 @@
 
 mod embeddings;
 mod errors;
+mod fit;
 mod request;
 mod response;
 
@@ -27,6 +28,7 @@ use weir_sdk::adapter::{
     CredentialSlot, Description, EmbeddingsRequest, Failure, HttpRequest, RefusedSetting, Request,
     Setting, StartedExchange, Step, Task,
 };
+use weir_sdk::fit::Rules;
 use weir_sdk::long_texts;
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
@@ -76,6 +78,10 @@ impl ProviderApi for ChatResponse {
             });
         }
         Ok(configuration)
+    }
+
+    fn rules(_request: &Request, _configuration: &[u8]) -> Rules {
+        fit::RULES
     }
 
     fn begin(request: Request, configuration: &[u8]) -> Result<StartedExchange<Ollama>, Failure> {

@@ -373,9 +373,6 @@ impl<'a> MessageTranslator<'a> {
         context: &mut Context<'a>,
     ) -> Result<(), Failure> {
         let message = self.message;
-        if message.name.is_some() && message.role != Role::Tool {
-            return Err(self.refuse("a name"));
-        }
         wire::leave_out_extra(&message.extra, &self.path, &mut context.ignored)?;
         let (mut texts, mut thoughts) = (Vec::new(), Vec::new());
         let (mut images, mut tool_calls, mut has_results) = (Vec::new(), Vec::new(), false);

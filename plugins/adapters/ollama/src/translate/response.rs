@@ -11,7 +11,7 @@ use weir_sdk::adapter::{Event, Failure};
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{Block, CallKind, FinishReason, Fragment, Started, ToolCallStart, Usage};
 use weir_sdk::custom;
-use weir_sdk::response::{self, AnswerReader, ErrorResponse, StreamFraming};
+use weir_sdk::response::{self, AnswerReader, ErrorResponse, StreamFraming, or_absent};
 use weir_sdk::sse::SseEvent;
 use weir_sdk::text;
 
@@ -36,14 +36,18 @@ pub struct ChatResponse {
 struct ResponseLine<'a> {
     #[serde(borrow)]
     error: Option<&'a RawValue>,
+    #[serde(default, deserialize_with = "or_absent")]
     model: Option<String>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "or_absent")]
     created_at: Option<Cow<'a, str>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "or_absent")]
     message: Option<Message<'a>>,
     /// The content of a text with a suffix.
+    #[serde(default, deserialize_with = "or_absent")]
     response: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
     done: Option<bool>,
+    #[serde(default, deserialize_with = "or_absent")]
     done_reason: Option<String>,
     #[serde(borrow)]
     prompt_eval_count: Option<&'a RawValue>,
@@ -53,21 +57,25 @@ struct ResponseLine<'a> {
 
 #[derive(Deserialize)]
 struct Message<'a> {
+    #[serde(default, deserialize_with = "or_absent")]
     content: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
     thinking: Option<String>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "or_absent")]
     tool_calls: Option<Vec<WireToolCall<'a>>>,
 }
 
 #[derive(Deserialize)]
 struct WireToolCall<'a> {
+    #[serde(default, deserialize_with = "or_absent")]
     id: Option<String>,
-    #[serde(borrow)]
-    function: CalledFunction<'a>,
+    #[serde(borrow, default, deserialize_with = "or_absent")]
+    function: Option<CalledFunction<'a>>,
 }
 
 #[derive(Deserialize)]
 struct CalledFunction<'a> {
+    #[serde(default, deserialize_with = "or_absent")]
     name: Option<String>,
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
@@ -196,7 +204,10 @@ impl ChatResponse {
         call: WireToolCall<'_>,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
-        let Some(name) = call.function.name.filter(|name| !name.is_empty()) else {
+        let Some(function) = call.function else {
+            return Ok(());
+        };
+        let Some(name) = function.name.filter(|name| !name.is_empty()) else {
             return Err(Failure::malformed("a tool call without a name"));
         };
         let generated = || format!("call_{}_{}", self.created_at_digits, self.calls);
@@ -205,7 +216,7 @@ impl ChatResponse {
             .filter(|id| !id.is_empty())
             .unwrap_or_else(generated);
         self.calls += 1;
-        let arguments = match call.function.arguments.map_or("null", RawValue::get) {
+        let arguments = match function.arguments.map_or("null", RawValue::get) {
             "null" => "{}".to_owned(),
             // A string that contains the object.
             text if text.starts_with('"') => {

@@ -215,3 +215,20 @@ fn calls_nonsense_malformed() {
         assert_eq!(failure.kind, FailureKind::Malformed, "{answer}");
     }
 }
+
+/// Values of other types than usual, and halves of characters, cost nothing else of an answer.
+#[test]
+fn survives_odd_values() {
+    let stream = r#"{"message":{"content":"So\ud83e","thinking":7,"tool_calls":[{}]},"created_at":5}
+{"novelty":1}
+{"message":{"content":{"x":1}}}
+{"message":{"content":"\uddab!"},"done":true,"done_reason":"stop","eval_count":"x"}
+"#;
+    let lines = read::<Ollama>(LINES, stream);
+    let said: String = lines
+        .iter()
+        .filter_map(|line| line.split_once(": "))
+        .map(|(_, text)| text)
+        .collect();
+    assert_eq!(said, "So🦫!", "{lines:?}");
+}

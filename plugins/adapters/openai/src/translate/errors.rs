@@ -170,7 +170,12 @@ impl ErrorDetails {
             return None;
         }
         let says = |words: &str| self.message.contains(words);
-        if is("context_length_exceeded") || says("maximum context length") {
+        let is_too_long = [
+            "maximum context length",
+            "exceeds the context window",
+            "has exceeded max_prompt_tokens",
+        ];
+        if is("context_length_exceeded") || is_too_long.into_iter().any(says) {
             return Some(FailureKind::ContextLength);
         }
         if FILTERED.iter().any(|code| is(code)) {

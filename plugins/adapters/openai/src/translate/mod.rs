@@ -29,8 +29,8 @@
 //!
 //! **Invariant:** a streamed response and a non-streamed one yield the same blocks, and each ends with exactly one
 //! finish event, after all usage.
-//! **Invariant:** a field that changes the response is never dropped, but refused by name. Any other omitted field is
-//! named as ignored.
+//! **Invariant:** a field that changes the response is refused by name, unless a rule of the provider leaves no place for it
+//! (`fit`). Any omitted field is named as ignored.
 //!
 //! To send a new field to the upstream, edit `request`; to read a new field, `chat_response`; for images, both are in
 //! `images`; for the Responses API, both are in `responses`; a
@@ -41,6 +41,7 @@ mod chat_response;
 mod completions;
 mod effort;
 mod errors;
+mod fit;
 mod form;
 mod images;
 mod options;
@@ -63,6 +64,7 @@ use weir_sdk::adapter::{
     RankingRequest, RefusedSetting, Request, Setting, SpokenRequest, StartedExchange, Step, Task,
     TranscriptRequest,
 };
+use weir_sdk::fit::Rules;
 use weir_sdk::long_texts;
 use weir_sdk::response::{AnswerReader, ErrorResponse, ProviderApi, ResponseReader, stray_error};
 use weir_sdk::sse::SseEvent;
@@ -129,6 +131,12 @@ impl ProviderApi for OpenAiReader {
 
     fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> {
         Ok(Options::from_settings(options)?.to_bytes())
+    }
+
+    fn rules(request: &Request, configuration: &[u8]) -> Rules {
+        // The adapter's own configuration is readable.
+        let options = Options::from_bytes(configuration).unwrap_or_default();
+        fit::rules(&request.client.dialect, &options)
     }
 
     fn begin(request: Request, configuration: &[u8]) -> Result<StartedExchange<OpenAi>, Failure> {

@@ -3,7 +3,6 @@
 use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
 use weir_sdk::options::{from_lines, from_settings, names};
 use weir_sdk::path::encode_segment;
-use weir_sdk::wire::refuse;
 
 use super::completions::CompletionsApi;
 use super::effort::{OFF, WORDS};
@@ -173,20 +172,6 @@ impl<'a> Options<'a> {
         let mut options = Self::default();
         from_lines(configuration, |name, value| options.set(name, value))?;
         Ok(options)
-    }
-
-    /// Returns a sampling parameter as it is sent: a model without sampling gets none, and accepts only the default.
-    pub(super) fn sampled(
-        &self,
-        name: &str,
-        value: Option<f64>,
-        default: f64,
-    ) -> Result<Option<f64>, Failure> {
-        match value {
-            Some(value) if !self.takes_sampling && value == default => Ok(None),
-            Some(_) if !self.takes_sampling => Err(refuse(name, name)),
-            value => Ok(value),
-        }
     }
 
     /// Returns the path of a request of this model. On Azure, the model is a deployment, whose name is part of each path but

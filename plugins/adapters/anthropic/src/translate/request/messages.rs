@@ -4,8 +4,6 @@
 //! speaks this dialect, since it knows which models accept that, and otherwise as a reminder in the user's turn,
 //! which every model accepts.
 
-use std::borrow::Cow;
-
 use serde::{Serialize, Serializer};
 use weir_sdk::adapter::Failure;
 use weir_sdk::body::{Base64, Text};
@@ -15,7 +13,7 @@ use weir_sdk::chat::{
 use weir_sdk::messages::{CallArguments, content_name, misplaced};
 use weir_sdk::wire::{self, Fields, refuse};
 
-use super::{CacheControl, Context, call_id};
+use super::{CacheControl, Context};
 
 /// Fields of a message and a part that this module writes; extra fields can't be these.
 const MESSAGE_FIELDS: [&str; 2] = ["role", "content"];
@@ -96,12 +94,12 @@ enum BlockBody<'a> {
         data: &'a str,
     },
     ToolUse {
-        id: Cow<'a, str>,
+        id: &'a str,
         name: &'a str,
         input: CallArguments<'a>,
     },
     ToolResult {
-        tool_use_id: Cow<'a, str>,
+        tool_use_id: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
         content: Option<MessageContent<'a>>,
         #[serde(skip_serializing_if = "super::is_false")]
@@ -144,9 +142,6 @@ pub(super) fn translate<'a>(
             path: format!("messages[{index}]"),
             message,
         };
-        if message.name.is_some() && message.role != Role::Tool {
-            return Err(translator.refuse("a name"));
-        }
         let mut blocks = Vec::with_capacity(message.parts.len());
         for part in &message.parts {
             blocks.extend(translator.block(part, context)?);
@@ -249,10 +244,6 @@ impl<'a> MessageTranslator<'a> {
         let is_from_user = matches!(role, Role::User | Role::Tool);
         Ok(Some(match &part.content {
             chat::Content::Text(text) | chat::Content::Refusal(text) => {
-                // The upstream refuses an empty text, which has no meaning.
-                if text.is_empty() && !context.client_speaks_it {
-                    return Ok(None);
-                }
                 let text = context.splices.text(text.as_str());
                 BlockBody::Text { text }
             }
@@ -332,7 +323,7 @@ impl<'a> MessageTranslator<'a> {
     fn call(&self, call: &'a ToolCall) -> Result<BlockBody<'a>, Failure> {
         let input = CallArguments::of(call, &self.path)?;
         Ok(BlockBody::ToolUse {
-            id: call_id(&call.id),
+            id: &call.id,
             name: &call.name,
             input,
         })
@@ -361,7 +352,7 @@ impl<'a> MessageTranslator<'a> {
             });
         }
         Ok(BlockBody::ToolResult {
-            tool_use_id: call_id(&result.call_id),
+            tool_use_id: &result.call_id,
             content: (!blocks.is_empty()).then_some(MessageContent(blocks)),
             is_error: result.is_error,
         })

@@ -8,8 +8,6 @@ mod messages;
 mod thinking;
 mod tools;
 
-use std::borrow::Cow;
-
 use serde::Serialize;
 use serde_json::value::RawValue;
 use weir_sdk::adapter::{Attachment, BodyPart, Failure, Header, Request};
@@ -17,9 +15,11 @@ use weir_sdk::body::{self, Splices};
 use weir_sdk::chat::{CacheLifetime, ChatRequest, ExtraField, ResponseFormat};
 use weir_sdk::failure;
 use weir_sdk::fields::is_advisory;
+use weir_sdk::fit::claude::{ClaudeModel, Sampling};
 use weir_sdk::path::encode_segment;
 use weir_sdk::wire::{self, Fields, Ignored, refuse};
 
+use super::fit;
 use super::options::{Options, Platform};
 use super::{BEDROCK_PATH, DIALECT, MESSAGES_PATH, VERTEX_PATH};
 use messages::{MessageContent, WireMessage};
@@ -86,7 +86,7 @@ pub(super) fn write<'a>(
         needs_files_beta: false,
     };
     let mut body = build_body(chat, request, options, &mut context)?;
-    let betas = betas(request, options, &context);
+    let betas = betas(request, options, &mut context);
     let version = version(request, options, &context);
     let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
     match options.platform {
@@ -232,7 +232,22 @@ fn build_body<'a>(
 ) -> Result<Body<'a>, Failure> {
     refuse_unsupported_fields(chat)?;
     let mut extra = extra(chat, context)?;
-    let (thinking, effort) = thinking::translate(chat, options, context)?;
+    let (thinking, effort) = thinking::translate(chat, options, context);
+    let sampling = Sampling {
+        temperature: chat.temperature,
+        top_p: chat.top_p,
+        top_k: chat.top_k,
+    };
+    // A client of this dialect knows what its model takes.
+    let sampling = match context.client_speaks_it && !options.is_without_sampling {
+        true => sampling,
+        false => sampling.fit(
+            ClaudeModel::of(&chat.model),
+            !options.is_without_sampling,
+            thinking.as_ref().is_some_and(Thinking::is_on),
+            &mut context.ignored,
+        ),
+    };
     let output = extra.take("output_config");
     let output_config = output_config(chat, effort, output, context)?;
     let (system, messages) = messages::translate(chat, context)?;
@@ -251,9 +266,9 @@ fn build_body<'a>(
         tool_choice,
         thinking,
         output_config,
-        temperature: options.sampled("temperature", chat.temperature, Some(1.0))?,
-        top_p: options.sampled("top_p", chat.top_p, Some(1.0))?,
-        top_k: options.sampled("top_k", chat.top_k, None)?,
+        temperature: sampling.temperature,
+        top_p: sampling.top_p,
+        top_k: sampling.top_k,
         stop_sequences: &chat.stop,
         metadata: metadata.map(|user_id| Metadata { user_id }),
         stream: chat.stream,
@@ -389,31 +404,34 @@ fn version<'a>(request: &'a Request, options: &Options<'_>, context: &Context<'_
     }
 }
 
-fn betas<'a>(request: &'a Request, options: &Options<'a>, context: &Context<'_>) -> Vec<&'a str> {
+/// Returns the betas of the client that the platform knows, the operator's, and those that the request needs.
+fn betas<'a>(
+    request: &'a Request,
+    options: &Options<'a>,
+    context: &mut Context<'_>,
+) -> Vec<&'a str> {
     let mut betas: Vec<&str> = Vec::new();
-    let requested = client_headers(request, context)
+    let of_client = client_headers(request, context)
         .iter()
         .filter(|(name, _)| name.eq_ignore_ascii_case("anthropic-beta"))
         .flat_map(|(_, value)| value.split(','));
-    let needed = context.needs_files_beta.then_some(FILES_BETA);
-    for beta in requested.chain(options.betas()).chain(needed) {
+    let known = of_client.filter_map(|beta| {
         let beta = beta.trim();
+        let on_platform = fit::beta_on(options.platform, beta);
+        let is_unknown = on_platform.is_none() && !beta.is_empty();
+        context
+            .ignored
+            .add_if(is_unknown, &format!("anthropic-beta:{beta}"));
+        on_platform
+    });
+    let known: Vec<_> = known.collect();
+    let needed = context.needs_files_beta.then_some(FILES_BETA);
+    for beta in known.into_iter().chain(options.betas()).chain(needed) {
         if !beta.is_empty() && !betas.contains(&beta) {
             betas.push(beta);
         }
     }
     betas
-}
-
-/// Returns the id of a call in the upstream's alphabet: letters, digits, `_` and `-`.
-fn call_id(id: &str) -> Cow<'_, str> {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if id.chars().all(is_allowed) {
-        Cow::Borrowed(id)
-    } else {
-        let replaced = id.chars().map(|c| if is_allowed(c) { c } else { '_' });
-        Cow::Owned(replaced.collect())
-    }
 }
 
 #[expect(

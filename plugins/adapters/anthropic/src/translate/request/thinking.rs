@@ -4,15 +4,11 @@
 //! reason at all. The operator's option for the model tells them apart: a request in another form is translated.
 
 use serde::Serialize;
-use weir_sdk::adapter::Failure;
-use weir_sdk::chat::{ChatRequest, Content, Message, ReasoningEffort, Role};
-use weir_sdk::wire::refuse;
+use weir_sdk::chat::{ChatRequest, ReasoningEffort};
+use weir_sdk::fit::claude;
 
 use super::Context;
 use crate::translate::options::{self, Options};
-
-/// Minimum budget, in tokens.
-const MIN_BUDGET_TOKENS: u32 = 1024;
 
 #[derive(Serialize)]
 pub(super) struct Thinking {
@@ -39,7 +35,7 @@ pub(super) fn translate(
     chat: &ChatRequest,
     options: &Options<'_>,
     context: &mut Context<'_>,
-) -> Result<(Option<Thinking>, Option<&'static str>), Failure> {
+) -> (Option<Thinking>, Option<&'static str>) {
     let reasoning = &chat.reasoning;
     let display = reasoning.summary.as_deref().map(|summary| match summary {
         "omitted" | "none" => "omitted",
@@ -59,8 +55,22 @@ pub(super) fn translate(
             display: None,
         })
     };
-    let effort = reasoning.effort.and_then(effort_name);
-    let budget = || budget_of(reasoning.effort, chat.max_output_tokens);
+    let effort = reasoning.effort.and_then(claude::effort_name);
+    let limit = chat.max_output_tokens;
+    let client_speaks_it = context.client_speaks_it;
+    // Without room for a budget, the model does not reason. A client of this dialect knows the bounds.
+    let enabled = |tokens| {
+        let tokens = match client_speaks_it {
+            true => tokens,
+            false => claude::budget_within(tokens, limit)?,
+        };
+        thinking("enabled", Some(tokens))
+    };
+    let budget = || claude::budget_of(reasoning.effort, limit);
+    let is_requested = !matches!(
+        requested_mode(chat, context),
+        ReasoningMode::Unspecified | ReasoningMode::Off
+    );
     let (mut thinking, effort) = match (requested_mode(chat, context), options.thinking) {
         (ReasoningMode::Unspecified, options::Thinking::Auto | options::Thinking::Adaptive) => {
             (None, effort)
@@ -76,30 +86,34 @@ pub(super) fn translate(
             context.ignored.add("reasoning");
             (None, None)
         }
-        (ReasoningMode::Budget(tokens), options::Thinking::Auto) => {
-            (thinking("enabled", Some(tokens)), effort)
-        }
+        (ReasoningMode::Budget(tokens), options::Thinking::Auto) => (enabled(tokens), effort),
         (ReasoningMode::Budget(tokens), options::Thinking::Budget) => {
             context.ignored.add_if(effort.is_some(), "reasoning_effort");
-            (thinking("enabled", Some(tokens)), None)
+            (enabled(tokens), None)
         }
-        (_, options::Thinking::Budget) => (thinking("enabled", Some(budget()?)), None),
+        (_, options::Thinking::Budget) => (enabled(budget()), None),
         (_, options::Thinking::Auto | options::Thinking::Adaptive) => {
             (thinking("adaptive", None), effort)
         }
     };
     let has_budget = |thinking: &Thinking| thinking.budget_tokens.is_some();
-    if thinking.as_ref().is_some_and(has_budget) && has_unsigned_calls(chat) {
-        context.ignored.add("reasoning");
+    let is_on = thinking.as_ref().is_some_and(Thinking::is_on);
+    // A call that must be made wins over reasoning.
+    let is_refused = is_on && !client_speaks_it && claude::forces_call(chat)
+        || thinking.as_ref().is_some_and(has_budget) && claude::has_unsigned_calls(chat);
+    if is_refused {
         thinking = None;
     }
+    let is_dropped =
+        is_requested && options.thinking != options::Thinking::None && thinking.is_none();
+    context.ignored.add_if(is_dropped, "reasoning");
     let is_shown = thinking
         .as_ref()
         .is_some_and(|thinking| thinking.display.is_some());
     context
         .ignored
         .add_if(display.is_some() && !is_shown, "reasoning.summary");
-    Ok((thinking, effort))
+    (thinking, effort)
 }
 
 fn requested_mode(chat: &ChatRequest, context: &Context<'_>) -> ReasoningMode {
@@ -119,51 +133,8 @@ fn requested_mode(chat: &ChatRequest, context: &Context<'_>) -> ReasoningMode {
     }
 }
 
-/// Returns whether the conversation ends with results of calls whose turn has no signed reasoning. With a budget, the
-/// upstream refuses such a turn, also if the user says something with the results. Adjacent messages of one role are
-/// one turn.
-fn has_unsigned_calls(chat: &ChatRequest) -> bool {
-    let of_user = |message: &&Message| message.role != Role::Assistant;
-    let last_turn = chat.messages.iter().rev().take_while(of_user);
-    let has_results = last_turn.clone().any(|message| message.role == Role::Tool);
-    let before = chat.messages.iter().rev().skip_while(of_user);
-    let mut last_calls = before.take_while(|message| message.role == Role::Assistant);
-    let is_signed = |message: &Message| {
-        message.parts.iter().any(|part| match &part.content {
-            Content::Reasoning(reasoning) => part.signature.is_some() || reasoning.sealed.is_some(),
-            _ => false,
-        })
-    };
-    has_results && !last_calls.any(is_signed)
-}
-
-fn effort_name(effort: ReasoningEffort) -> Option<&'static str> {
-    Some(match effort {
-        ReasoningEffort::Off => return None,
-        ReasoningEffort::Minimal | ReasoningEffort::Low => "low",
-        ReasoningEffort::Medium => "medium",
-        ReasoningEffort::High => "high",
-        ReasoningEffort::Highest => "max",
-    })
-}
-
-/// Returns a share of the output limit, which includes the reasoning.
-fn budget_of(effort: Option<ReasoningEffort>, limit_tokens: u32) -> Result<u32, Failure> {
-    if limit_tokens <= MIN_BUDGET_TOKENS {
-        let what = format!(
-            "reasoning with an output limit of {limit_tokens} tokens, which must be above {MIN_BUDGET_TOKENS}"
-        );
-        return Err(refuse("reasoning_effort", what));
+impl Thinking {
+    pub(super) fn is_on(&self) -> bool {
+        self.kind != "disabled"
     }
-    let percent = match effort {
-        Some(ReasoningEffort::Minimal) => 10,
-        Some(ReasoningEffort::Low) => 20,
-        Some(ReasoningEffort::High) => 80,
-        Some(ReasoningEffort::Highest) => 95,
-        _ => 50,
-    };
-    let budget = u64::from(limit_tokens) * percent / 100;
-    Ok(u32::try_from(budget)
-        .unwrap_or(u32::MAX)
-        .clamp(MIN_BUDGET_TOKENS, limit_tokens - 1))
 }

@@ -8,6 +8,7 @@ use weir_sdk::adapter::{Event, Failure};
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{Block, CallKind, Citation, Fragment, Opaque, ToolCallStart};
 use weir_sdk::custom;
+use weir_sdk::response::or_absent;
 
 use super::unreadable;
 use super::wire::{BlockDelta, CitationLocation, ContentBlock};
@@ -128,7 +129,7 @@ impl OpenBlock {
         }
         let delta: BlockDelta<'_> =
             serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
-        match (delta.kind.as_ref(), &mut self.state) {
+        match (delta.kind.as_deref().unwrap_or_default(), &mut self.state) {
             ("text_delta", BlockState::Text) => push_text(index, delta.text, events),
             ("citations_delta", BlockState::Text) => {
                 if let Some(citation) = delta.citation {
@@ -188,7 +189,9 @@ impl UnknownBlock {
     fn add_delta(&mut self, raw: &RawValue) -> Result<(), Failure> {
         #[derive(serde::Deserialize)]
         struct UnknownDelta {
+            #[serde(default, deserialize_with = "or_absent")]
             partial_json: Option<String>,
+            #[serde(default, deserialize_with = "or_absent")]
             content: Option<String>,
         }
         let delta: UnknownDelta =
@@ -233,11 +236,11 @@ impl UnknownBlock {
 fn block_type(raw: &RawValue) -> Result<String, Failure> {
     #[derive(serde::Deserialize)]
     struct TypeTag {
-        #[serde(rename = "type")]
-        kind: String,
+        #[serde(rename = "type", default, deserialize_with = "or_absent")]
+        kind: Option<String>,
     }
     serde_json::from_str(raw.get())
-        .map(|TypeTag { kind }| kind)
+        .map(|TypeTag { kind }| kind.unwrap_or_default())
         .map_err(|error| unreadable(&error))
 }
 

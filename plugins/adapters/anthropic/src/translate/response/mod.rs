@@ -105,6 +105,9 @@ impl AnswerReader for ChatResponse {
             Err(_) if event.name == "error" => return Err(errors::from_error(data)),
             Err(error) => return Err(unreadable(&error)),
         };
+        if stream_event.kind.is_none() && stream_event.error.is_some() {
+            return Err(errors::from_error(data));
+        }
         match stream_event.kind.as_deref().unwrap_or(event.name) {
             "error" => Err(errors::from_error(data)),
             "message_start" => match stream_event.message {
@@ -126,7 +129,10 @@ impl AnswerReader for ChatResponse {
                     .find(|(known, _)| *known == index);
                 match (block, stream_event.delta) {
                     (Some((_, block)), Some(delta)) => block.add_delta(delta, events),
-                    _ => Err(Failure::malformed("a delta of a block that is not open")),
+                    (None, Some(_)) => {
+                        Err(Failure::malformed("a delta of a block that is not open"))
+                    }
+                    (_, None) => Ok(()),
                 }
             }
             "content_block_stop" => {
@@ -156,7 +162,9 @@ impl AnswerReader for ChatResponse {
         let body = &text::lossy(body);
         let message: Message<'_> =
             serde_json::from_str(body).map_err(|error| unreadable(&error))?;
-        if message.kind.as_deref() == Some("error") {
+        if message.kind.as_deref() == Some("error")
+            || message.content.is_none() && message.error.is_some()
+        {
             return Err(errors::from_error(body));
         }
         if message.content.is_none() {

@@ -3,8 +3,6 @@
 //! The system's first messages become the system prompt. Later ones stay at their place, as a reminder in the user's turn, which
 //! every model accepts.
 
-use std::borrow::Cow;
-
 use serde::Serialize;
 use weir_sdk::adapter::Failure;
 use weir_sdk::body::{Base64, Text};
@@ -15,9 +13,7 @@ use weir_sdk::messages::{CallArguments, content_name, misplaced};
 use weir_sdk::wire::{self, refuse};
 
 use super::{CachePoint, Context};
-
-/// Maximum length of a call's id.
-const MAX_ID_BYTES: usize = 64;
+use crate::translate::fit;
 
 /// Maximum length of a document's name, with room for a number.
 const MAX_NAME_CHARACTERS: usize = 190;
@@ -77,7 +73,7 @@ pub(super) enum ReasoningBlock<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ToolUse<'a> {
-    tool_use_id: Cow<'a, str>,
+    tool_use_id: &'a str,
     name: &'a str,
     input: CallArguments<'a>,
 }
@@ -85,7 +81,7 @@ pub(super) struct ToolUse<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ToolResultBlock<'a> {
-    tool_use_id: Cow<'a, str>,
+    tool_use_id: &'a str,
     content: Vec<Block<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<&'static str>,
@@ -103,11 +99,11 @@ pub(super) fn translate<'a>(
             path: format!("messages[{index}]"),
             message,
         };
-        if message.name.is_some() && message.role != Role::Tool {
-            return Err(translator.refuse("a name"));
-        }
         wire::leave_out_extra(&message.extra, &translator.path, &mut context.ignored)?;
         let mut blocks = Vec::with_capacity(message.parts.len());
+        if fit::is_document_alone(message) {
+            blocks.push(Block::Text(context.splices.text(fit::BESIDE_DOCUMENT)));
+        }
         for part in &message.parts {
             translator.add(part, &mut blocks, context)?;
         }
@@ -200,10 +196,6 @@ impl<'a> MessageTranslator<'a> {
         let is_from_user = matches!(role, Role::User | Role::Tool);
         Ok(Some(match &part.content {
             chat::Content::Text(text) | chat::Content::Refusal(text) => {
-                // The upstream refuses a blank text, which has no meaning.
-                if text.trim().is_empty() {
-                    return Ok(None);
-                }
                 Block::Text(context.splices.text(text.as_str()))
             }
             chat::Content::Image(image) if is_from_user => self.image(image, context)?,
@@ -277,7 +269,7 @@ impl<'a> MessageTranslator<'a> {
 
     fn call(&self, call: &'a ToolCall) -> Result<ToolUse<'a>, Failure> {
         Ok(ToolUse {
-            tool_use_id: call_id(&call.id),
+            tool_use_id: &call.id,
             name: &call.name,
             input: CallArguments::of(call, &self.path)?,
         })
@@ -291,7 +283,6 @@ impl<'a> MessageTranslator<'a> {
         let mut content = Vec::with_capacity(result.content.len());
         for part in &result.content {
             content.push(match part {
-                ToolContent::Text(text) if text.trim().is_empty() => continue,
                 ToolContent::Text(text) => Block::Text(context.splices.text(text.as_str())),
                 ToolContent::Image(image) => self.image(image, context)?,
                 ToolContent::File(file) => self.document(file, context)?,
@@ -301,7 +292,7 @@ impl<'a> MessageTranslator<'a> {
             });
         }
         Ok(ToolResultBlock {
-            tool_use_id: call_id(&result.call_id),
+            tool_use_id: &result.call_id,
             content,
             status: result.is_error.then_some("error"),
         })
@@ -345,18 +336,4 @@ fn document_name(title: &str, used_names: &[String]) -> String {
         numbered = format!("{name} ({number})");
     }
     numbered
-}
-
-/// Returns the id of a call in the upstream's alphabet and length. The end of a long id differs more often than its beginning.
-fn call_id(id: &str) -> Cow<'_, str> {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
-    if id.len() <= MAX_ID_BYTES && !id.is_empty() && id.chars().all(is_allowed) {
-        return Cow::Borrowed(id);
-    }
-    let replaced = id.chars().map(|c| if is_allowed(c) { c } else { '_' });
-    let replaced: String = replaced.collect();
-    match replaced.len() {
-        0 => Cow::Borrowed("_"),
-        length => Cow::Owned(replaced[length.saturating_sub(MAX_ID_BYTES)..].to_owned()),
-    }
 }

@@ -13,6 +13,7 @@ use weir_sdk::adapter::{Attachment, BodyPart, Failure, Request};
 use weir_sdk::body::{self, Splices};
 use weir_sdk::chat::{CacheLifetime, ChatRequest, ResponseFormat};
 use weir_sdk::fields::is_advisory;
+use weir_sdk::fit::claude::{ClaudeModel, Sampling};
 use weir_sdk::wire::{self, Ignored, refuse};
 
 use super::options::Options;
@@ -153,7 +154,18 @@ struct CachePoint {
 
 fn build_body<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Body<'a>, Failure> {
     refuse_unsupported_fields(chat, context)?;
-    let (thinking, effort) = thinking::translate(chat, context)?;
+    let (thinking, effort) = thinking::translate(chat, context);
+    let sampling = Sampling {
+        temperature: chat.temperature,
+        top_p: chat.top_p,
+        top_k: None,
+    };
+    let sampling = sampling.fit(
+        ClaudeModel::of(&chat.model),
+        !context.options.is_without_sampling,
+        thinking.as_ref().is_some_and(ModelFields::is_on),
+        &mut context.ignored,
+    );
     let text_format = text_format(chat)?;
     let (system, messages) = messages::translate(chat, context)?;
     let has_output_config = text_format.is_some() || effort.is_some();
@@ -162,8 +174,8 @@ fn build_body<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Bo
         messages,
         inference_config: InferenceConfig {
             max_tokens: chat.max_output_tokens,
-            temperature: context.options.sampled("temperature", chat.temperature)?,
-            top_p: context.options.sampled("top_p", chat.top_p)?,
+            temperature: sampling.temperature,
+            top_p: sampling.top_p,
             stop_sequences: &chat.stop,
         },
         tool_config: tools::translate(chat, context)?,

@@ -1,15 +1,11 @@
 //! The request for reasoning, in the form of Claude's own field. Models of other vendors have other fields, and no option.
 
 use serde::Serialize;
-use weir_sdk::adapter::Failure;
 use weir_sdk::chat::{ChatRequest, ReasoningEffort};
-use weir_sdk::wire::refuse;
+use weir_sdk::fit::claude;
 
 use super::Context;
 use crate::translate::options;
-
-/// Minimum budget, in tokens.
-const MIN_BUDGET_TOKENS: u32 = 1024;
 
 /// The fields of the model itself.
 #[derive(Serialize)]
@@ -29,7 +25,7 @@ struct Thinking {
 pub(super) fn translate(
     chat: &ChatRequest,
     context: &mut Context<'_>,
-) -> Result<(Option<ModelFields>, Option<&'static str>), Failure> {
+) -> (Option<ModelFields>, Option<&'static str>) {
     let reasoning = &chat.reasoning;
     context
         .ignored
@@ -47,7 +43,8 @@ pub(super) fn translate(
             },
         })
     };
-    Ok(match context.options.thinking {
+    let limit = chat.max_output_tokens;
+    let (thinking, effort) = match context.options.thinking {
         _ if !is_off && !is_requested => (None, None),
         options::Thinking::None => {
             for (is_named, name) in [
@@ -62,45 +59,33 @@ pub(super) fn translate(
         _ if is_off => (fields("disabled", None), None),
         options::Thinking::Adaptive => (
             fields("adaptive", None),
-            reasoning.effort.and_then(effort_name),
+            reasoning.effort.and_then(claude::effort_name),
         ),
         options::Thinking::Budget => {
-            let budget = match reasoning.budget_tokens {
-                Some(tokens) => tokens,
-                None => budget_of(reasoning.effort, chat.max_output_tokens)?,
-            };
-            (fields("enabled", Some(budget)), None)
+            let budget = reasoning
+                .budget_tokens
+                .unwrap_or_else(|| claude::budget_of(reasoning.effort, limit));
+            // Without room for a budget, and behind calls that no reasoning explains, the model does not reason.
+            let budget = claude::budget_within(budget, limit);
+            let budget = budget.filter(|_| !claude::has_unsigned_calls(chat));
+            (
+                budget.and_then(|budget| fields("enabled", Some(budget))),
+                None,
+            )
         }
-    })
-}
-
-fn effort_name(effort: ReasoningEffort) -> Option<&'static str> {
-    Some(match effort {
-        ReasoningEffort::Off => return None,
-        ReasoningEffort::Minimal | ReasoningEffort::Low => "low",
-        ReasoningEffort::Medium => "medium",
-        ReasoningEffort::High => "high",
-        ReasoningEffort::Highest => "max",
-    })
-}
-
-/// Returns a share of the output limit, which includes the reasoning.
-fn budget_of(effort: Option<ReasoningEffort>, limit_tokens: u32) -> Result<u32, Failure> {
-    if limit_tokens <= MIN_BUDGET_TOKENS {
-        let what = format!(
-            "reasoning with an output limit of {limit_tokens} tokens, which must be above {MIN_BUDGET_TOKENS}"
-        );
-        return Err(refuse("reasoning_effort", what));
-    }
-    let percent = match effort {
-        Some(ReasoningEffort::Minimal) => 10,
-        Some(ReasoningEffort::Low) => 20,
-        Some(ReasoningEffort::High) => 80,
-        Some(ReasoningEffort::Highest) => 95,
-        _ => 50,
     };
-    let budget = u64::from(limit_tokens) * percent / 100;
-    Ok(u32::try_from(budget)
-        .unwrap_or(u32::MAX)
-        .clamp(MIN_BUDGET_TOKENS, limit_tokens - 1))
+    // A call that must be made wins over reasoning.
+    let thinking = thinking.filter(|fields| !fields.is_on() || !claude::forces_call(chat));
+    let is_dropped = context.options.thinking != options::Thinking::None
+        && is_requested
+        && !is_off
+        && thinking.is_none();
+    context.ignored.add_if(is_dropped, "reasoning");
+    (thinking, effort)
+}
+
+impl ModelFields {
+    pub(super) fn is_on(&self) -> bool {
+        self.thinking.kind != "disabled"
+    }
 }

@@ -5,11 +5,15 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use weir_sdk::adapter::Failure;
-use weir_sdk::chat::{self, ChatRequest, Content, ToolKind};
+use weir_sdk::chat::{self, ChatRequest, ToolKind};
 use weir_sdk::custom;
 use weir_sdk::wire::{self, refuse};
 
 use super::{CachePoint, Context};
+use crate::translate::fit;
+
+/// The schema of a tool that is known by its calls alone.
+const ANY_ARGUMENTS: &str = r#"{"type":"object"}"#;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -68,6 +72,20 @@ pub(super) fn translate<'a>(
             tools.extend(context.cache_point(tool.cache).map(Tool::CachePoint));
         }
     }
+    let called = fit::called_tools(chat);
+    // A conversation with calls needs tools: those of the calls.
+    let needs_called = tools.is_empty() && !called.is_empty();
+    if needs_called {
+        let schema = wire::raw("", ANY_ARGUMENTS)?;
+        tools.extend(called.iter().map(|name| {
+            Tool::ToolSpec(ToolSpec {
+                name,
+                description: None,
+                input_schema: InputSchema { json: schema },
+                strict: None,
+            })
+        }));
+    }
     if tools.is_empty() {
         return Ok(None);
     }
@@ -77,19 +95,18 @@ pub(super) fn translate<'a>(
     );
     let tool_choice = match &chat.tool_choice {
         // Without tools the model calls none, but the upstream refuses a conversation with calls and without tools.
-        chat::ToolChoice::None if !has_calls(chat) => return Ok(None),
-        chat::ToolChoice::None => return Err(refuse("tool_choice", "tool_choice: none")),
+        chat::ToolChoice::None if called.is_empty() => return Ok(None),
+        chat::ToolChoice::None => {
+            context.ignored.add("tool_choice");
+            None
+        }
         chat::ToolChoice::Auto => None,
+        _ if needs_called => None,
         chat::ToolChoice::Required => Some(ToolChoice::Any {}),
         chat::ToolChoice::Named(name) => Some(ToolChoice::Tool { name }),
         chat::ToolChoice::Among(allowed) => allowed.required.then_some(ToolChoice::Any {}),
     };
     Ok(Some(ToolConfig { tools, tool_choice }))
-}
-
-fn has_calls(chat: &ChatRequest) -> bool {
-    let mut parts = chat.messages.iter().flat_map(|message| &message.parts);
-    parts.any(|part| matches!(part.content, Content::ToolCall(_) | Content::ToolResult(_)))
 }
 
 fn tool_spec<'a>(

@@ -90,9 +90,10 @@ enum FunctionResult<'a> {
     Object(&'a RawValue),
 }
 
-/// Returns the system instruction, and the contents after it.
+/// Returns the system instruction, with these words at its end, and the contents after it.
 pub(super) fn translate<'a>(
     chat: &'a ChatRequest,
+    words: Option<String>,
     context: &mut Context<'a>,
 ) -> Result<(Option<Content<'a>>, Vec<Content<'a>>), Failure> {
     let mut system: Vec<Part<'a>> = Vec::new();
@@ -131,6 +132,11 @@ pub(super) fn translate<'a>(
             }),
         }
     }
+    system.extend(words.map(|words| Part {
+        body: PartBody::Text(context.splices.text(words)),
+        thought: None,
+        thought_signature: None,
+    }));
     let system = (!system.is_empty()).then_some(Content {
         role: None,
         parts: system,
@@ -170,9 +176,6 @@ impl<'a> MessageTranslator<'a> {
 
     fn parts(&self, context: &mut Context<'a>) -> Result<Vec<Part<'a>>, Failure> {
         let message = self.message;
-        if message.name.is_some() && message.role != Role::Tool {
-            return Err(self.refuse("a name"));
-        }
         wire::leave_out_extra(&message.extra, &self.path, &mut context.ignored)?;
         let mut parts = Vec::with_capacity(message.parts.len());
         for part in &message.parts {

@@ -128,26 +128,54 @@ fn build_body<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Bo
             return Err(refuse(name, name));
         }
     }
-    let (system_instruction, contents) = messages::translate(chat, context)?;
+    let format_words = match context.client_speaks_it {
+        true => None,
+        false => format_in_words(chat),
+    };
+    context
+        .ignored
+        .add_if(format_words.is_some(), "response_format");
+    let format = match &format_words {
+        Some(_) => &ResponseFormat::Text,
+        None => &chat.response_format,
+    };
+    let (system_instruction, contents) = messages::translate(chat, format_words, context)?;
     let (tools, tool_config) = tools::translate(chat, context)?;
     Ok(Body {
         system_instruction,
         contents,
         tools: tools.map(|tools| [tools]),
         tool_config,
-        generation_config: generation_config(chat, context)?,
+        generation_config: generation_config(chat, format, context)?,
         extra,
     })
 }
 
+/// Returns words for a JSON response, if the model takes no format beside functions: "Function calling with a response mime type:
+/// 'application/json' is unsupported".
+fn format_in_words(chat: &ChatRequest) -> Option<String> {
+    if chat.tools.is_empty() || !thinking::is_before_3(&chat.model) {
+        return None;
+    }
+    match &chat.response_format {
+        ResponseFormat::Text => None,
+        ResponseFormat::Json => Some("Answer with one JSON object and nothing else.".to_owned()),
+        ResponseFormat::JsonSchema(schema) => Some(format!(
+            "Answer with JSON and nothing else. It matches this schema: {}",
+            schema.schema
+        )),
+    }
+}
+
 fn generation_config<'a>(
     chat: &'a ChatRequest,
+    format: &'a ResponseFormat,
     context: &mut Context<'a>,
 ) -> Result<GenerationConfig<'a>, Failure> {
     let seed = chat
         .seed
         .map(|seed| i32::try_from(seed).map_err(|_| refuse("seed", "seed: more than 32 bits")));
-    let (response_mime_type, response_json_schema) = match &chat.response_format {
+    let (response_mime_type, response_json_schema) = match format {
         ResponseFormat::Text => (None, None),
         ResponseFormat::Json => (Some("application/json"), None),
         ResponseFormat::JsonSchema(schema) => {

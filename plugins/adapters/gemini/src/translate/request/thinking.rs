@@ -42,11 +42,24 @@ pub(super) fn translate(chat: &ChatRequest, context: &mut Context<'_>) -> Option
             (None, Some(i64::from(budget)))
         }
         (_, Some(effort)) if is_before_3(&chat.model) => (None, Some(budget_of(effort))),
-        (_, Some(effort)) => (Some(level_of(effort)), None),
+        (_, Some(effort)) => (Some(level_of(effort, &chat.model)), None),
         (_, None) if reasoning.adaptive == Some(true) => (None, Some(DYNAMIC)),
         (_, None) if reasoning.adaptive == Some(false) => (None, Some(0)),
         (_, None) => (None, None),
     };
+    let own = context.client_speaks_it;
+    let thinking_budget = thinking_budget.map(|tokens| {
+        // A client of this dialect knows the ranges.
+        if own {
+            return tokens;
+        }
+        let fitted = budget_within(tokens, &chat.model);
+        // A model that always reasons does so with its smallest budget.
+        context
+            .ignored
+            .add_if(tokens == 0 && fitted != 0, "reasoning_effort");
+        fitted
+    });
     let is_requested = thinking_level.is_some() || thinking_budget.is_some() || summary.is_some();
     is_requested.then_some(ThinkingConfig {
         thinking_level,
@@ -55,9 +68,27 @@ pub(super) fn translate(chat: &ChatRequest, context: &mut Context<'_>) -> Option
     })
 }
 
+/// Returns the budget within the range of a model's family: "The model does not support setting thinking_budget to 0", "Please choose
+/// a value between" (ai.google.dev/gemini-api/docs/thinking).
+fn budget_within(tokens: i64, model: &str) -> i64 {
+    let (least, most, can_be_off) = match model {
+        _ if tokens == DYNAMIC => return tokens,
+        model if model.contains("flash-lite") => (512, 24_576, true),
+        model if model.contains("flash") => (1, 24_576, true),
+        model if model.contains("pro") => (128, 32_768, false),
+        _ => return tokens,
+    };
+    match tokens {
+        0 if can_be_off => 0,
+        tokens => tokens.clamp(least, most),
+    }
+}
+
 /// Maps an effort. `None` becomes the minimum of these models.
-fn level_of(effort: ReasoningEffort) -> &'static str {
+fn level_of(effort: ReasoningEffort, model: &str) -> &'static str {
     match effort {
+        // "Thinking level is not supported for this model."
+        ReasoningEffort::Off | ReasoningEffort::Minimal if model.contains("pro") => "low",
         ReasoningEffort::Off | ReasoningEffort::Minimal => "minimal",
         ReasoningEffort::Low => "low",
         ReasoningEffort::Medium => "medium",

@@ -233,7 +233,7 @@ impl ChatResponse {
             if !is_thought {
                 let media = self.extractor.image(
                     blob.data.trim(),
-                    Some(&blob.mime_type),
+                    blob.mime_type.as_deref(),
                     "image/png",
                     events,
                 )?;

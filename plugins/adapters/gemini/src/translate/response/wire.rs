@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use weir_sdk::response::or_absent;
 
 /// A response, or a piece of one.
 #[derive(Deserialize)]
@@ -14,10 +15,13 @@ pub(super) struct Chunk<'a> {
     pub(super) error: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) response: Option<&'a RawValue>,
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) response_id: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) model_version: Option<String>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "or_absent")]
     pub(super) candidates: Option<Vec<Candidate<'a>>>,
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) prompt_feedback: Option<PromptFeedback>,
     #[serde(borrow)]
     pub(super) usage_metadata: Option<&'a RawValue>,
@@ -26,16 +30,20 @@ pub(super) struct Chunk<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PromptFeedback {
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) block_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Candidate<'a> {
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) index: Option<u64>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "or_absent")]
     pub(super) content: Option<Content<'a>>,
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) finish_reason: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) finish_message: Option<String>,
     #[serde(borrow)]
     pub(super) grounding_metadata: Option<&'a RawValue>,
@@ -45,26 +53,30 @@ pub(super) struct Candidate<'a> {
 
 #[derive(Default, Deserialize)]
 pub(super) struct Content<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "or_absent")]
     pub(super) parts: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Part<'a> {
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) text: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) thought: Option<bool>,
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) thought_signature: Option<String>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "or_absent")]
     pub(super) function_call: Option<FunctionCall<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "or_absent")]
     pub(super) inline_data: Option<Blob<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Blob<'a> {
-    pub(super) mime_type: String,
+    #[serde(default, deserialize_with = "or_absent")]
+    pub(super) mime_type: Option<String>,
     #[serde(borrow)]
     pub(super) data: Cow<'a, str>,
 }
@@ -72,12 +84,15 @@ pub(super) struct Blob<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FunctionCall<'a> {
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) id: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) name: Option<String>,
     #[serde(borrow)]
     pub(super) args: Option<&'a RawValue>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "or_absent")]
     pub(super) partial_args: Option<Vec<PartialArg<'a>>>,
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) will_continue: Option<bool>,
 }
 
@@ -85,9 +100,13 @@ pub(super) struct FunctionCall<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PartialArg<'a> {
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) json_path: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) string_value: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) number_value: Option<serde_json::Number>,
+    #[serde(default, deserialize_with = "or_absent")]
     pub(super) bool_value: Option<bool>,
     #[serde(borrow)]
     pub(super) null_value: Option<&'a RawValue>,

@@ -255,16 +255,8 @@ impl Body<'_> {
     }
 
     pub(super) fn write_temperature<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
-        let Self { chat, context } = *self;
-        for (name, value) in [("temperature", chat.temperature), ("top_p", chat.top_p)] {
-            let sampled = context.options.sampled(name, value, 1.0);
-            entry_if(
-                body,
-                name,
-                sampled.map_err(|failure| context.fail(failure))?,
-            )?;
-        }
-        Ok(())
+        entry_if(body, "temperature", self.chat.temperature)?;
+        entry_if(body, "top_p", self.chat.top_p)
     }
 
     pub(super) fn write_penalties<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {

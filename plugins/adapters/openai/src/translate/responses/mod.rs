@@ -9,4 +9,4 @@ pub(super) mod response;
 pub(super) const PATH: &str = "/responses";
 
 /// The name of this dialect in clients that speak it.
-const DIALECT: &str = "openai-responses";
+pub(super) const DIALECT: &str = "openai-responses";

@@ -12,7 +12,7 @@ use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{
     Block, CallKind, Citation, FinishReason, Fragment, Span, Started, ToolCallStart,
 };
-use weir_sdk::response;
+use weir_sdk::response::{self, or_absent};
 use weir_sdk::sse::SseEvent;
 use weir_sdk::text;
 
@@ -63,14 +63,21 @@ struct ReasoningBlock {
     part: u64,
 }
 
+/// An event of any type: fields that are of another type in some events are absent there.
 #[derive(Deserialize)]
 struct StreamEvent<'a> {
     #[serde(rename = "type")]
-    kind: String,
+    kind: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
     output_index: Option<u64>,
+    #[serde(default, deserialize_with = "or_absent")]
     content_index: Option<u64>,
+    #[serde(default, deserialize_with = "or_absent")]
     summary_index: Option<u64>,
+    #[serde(default, deserialize_with = "or_absent")]
     delta: Option<String>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
     #[serde(borrow)]
     item: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -98,18 +105,25 @@ struct IncompleteDetails {
     reason: Option<String>,
 }
 
+/// An item of any type, likewise.
 #[derive(Deserialize)]
 struct OutputItem<'a> {
-    #[serde(rename = "type")]
-    kind: String,
+    #[serde(rename = "type", default, deserialize_with = "or_absent")]
+    kind: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
     call_id: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
     name: Option<String>,
-    arguments: Option<String>,
+    /// JSON in a string, or an object.
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+    #[serde(default, deserialize_with = "or_absent")]
     input: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
     encrypted_content: Option<String>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "or_absent")]
     summary: Option<Vec<OutputPart<'a>>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "or_absent")]
     content: Option<Vec<OutputPart<'a>>>,
 }
 
@@ -117,9 +131,11 @@ struct OutputItem<'a> {
 struct OutputPart<'a> {
     #[serde(rename = "type")]
     kind: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
     text: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
     refusal: Option<String>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "or_absent")]
     annotations: Option<Vec<&'a RawValue>>,
 }
 
@@ -138,14 +154,22 @@ impl ResponsesApiResponse {
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
         let data = event.data.trim();
+        // Some servers write the error as a text.
+        if event.name == "error" && !data.is_empty() {
+            return Err(errors::from_error(data));
+        }
         if self.is_concluded || !data.starts_with('{') {
             return Ok(());
         }
+        let name = event.name;
         let event: StreamEvent<'_> =
             serde_json::from_str(data).map_err(|error| unreadable(&error))?;
+        if event.kind.is_none() && event.error.is_some_and(errors::is_error) {
+            return Err(errors::from_error(data));
+        }
         let number = event.output_index.unwrap_or_default();
         let delta = event.delta.unwrap_or_default();
-        match event.kind.as_str() {
+        match event.kind.as_deref().unwrap_or(name) {
             "response.created" | "response.in_progress" => {
                 if let Some(response) = event.response {
                     self.start(&read(response)?, events);
@@ -288,7 +312,7 @@ impl ResponsesApiResponse {
         if self.item(number)?.has_ended {
             return Ok(());
         }
-        match item.kind.as_str() {
+        match item.kind.as_deref().unwrap_or_default() {
             "message" => {
                 for (part, content) in item.content.into_iter().flatten().enumerate() {
                     let part = part as u64;
@@ -329,7 +353,8 @@ impl ResponsesApiResponse {
             }
             "function_call" | "custom_tool_call" => {
                 self.begin_call(number, &item, events)?;
-                let input = item.arguments.or(item.input).unwrap_or_default();
+                let arguments = item.arguments.map(arguments_text);
+                let input = arguments.or(item.input).unwrap_or_default();
                 let call = self.item(number)?.call.as_ref();
                 if call.is_some_and(|call| !call.has_input) {
                     self.push_input(number, input, events)?;
@@ -356,7 +381,7 @@ impl ResponsesApiResponse {
         item: &OutputItem<'_>,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
-        let kind = match item.kind.as_str() {
+        let kind = match item.kind.as_deref().unwrap_or_default() {
             "function_call" => CallKind::Function,
             "custom_tool_call" => CallKind::Custom,
             _ => return Ok(()),
@@ -520,6 +545,15 @@ impl ItemBlocks {
         let parts = self.parts.values().map(|(index, _)| *index);
         events.extend(reasoning.chain(parts).map(Event::BlockEnd));
     }
+}
+
+/// The arguments of a call: the content of a string, or an object as it is.
+fn arguments_text(raw: &RawValue) -> String {
+    let text = serde_json::from_str(raw.get());
+    text.unwrap_or_else(|_| match raw.get() {
+        "null" => String::new(),
+        other => other.to_owned(),
+    })
 }
 
 fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, Failure> {

@@ -68,6 +68,7 @@ pub(crate) struct Books(Database);
 pub(crate) struct Totals {
     /// All holds.
     pub holds: i64,
+    /// Open holds, and rows of logs that accounts do not have yet.
     pub open: i64,
     /// Charged holds.
     pub charged: i64,
@@ -94,7 +95,8 @@ impl Books {
         let row = self
             .row(
                 "SELECT CAST(COUNT(*) AS BIGINT), \
-                 CAST(COALESCE(SUM(CASE WHEN state = 'open' THEN 1 ELSE 0 END), 0) AS BIGINT), \
+                 CAST(COALESCE(SUM(CASE WHEN state = 'open' THEN 1 ELSE 0 END), 0) AS BIGINT) \
+                 + (SELECT CAST(COUNT(*) AS BIGINT) FROM ledger_log), \
                  CAST(COALESCE(SUM(CASE WHEN credits > 0 THEN 1 ELSE 0 END), 0) AS BIGINT), \
                  CAST(COALESCE(SUM(CASE WHEN state = 'expired' THEN 1 ELSE 0 END), 0) AS BIGINT), \
                  CAST(COALESCE(SUM(credits), 0) AS BIGINT), \

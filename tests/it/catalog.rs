@@ -339,6 +339,7 @@ async fn operators_see_models_providers_and_prices_and_what_is_left_out() {
         listing["models"][1],
         json!({
             "id": "long", "name": "long", "served": true, "kind": "chat", "input_unit": "token", "route": "weight",
+            "prompt_caching": "client",
             "context_window": 1000, "max_output_tokens": 100,
             "default_output_tokens": 50, "max_image_tokens": 0, "supports_tools": true, "supports_vision": false,
             "supports_chat": false, "image_sizes": [], "image_qualities": [],

@@ -115,6 +115,7 @@ mod plugin_trust;
 mod plugin_try;
 mod plugins;
 mod privacy;
+mod prompt_caching;
 mod proxy_protocol;
 mod queries;
 mod record;

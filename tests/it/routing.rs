@@ -133,6 +133,35 @@ async fn a_conversation_by_its_answers_ids_stays_with_one_of_those_that_have_a_w
     );
 }
 
+/// Its beginning names a conversation, so that the provider's cache has the turns so far.
+#[tokio::test]
+async fn a_conversation_without_a_name_stays_with_one_of_those_that_have_a_weight() {
+    let pair = Pair::start().await;
+    let gateway = pair.builder(", weight = 1", ", weight = 1").start().await;
+    let client = gateway.client();
+    let mut seen = Vec::new();
+    for conversation in 0..24 {
+        let message = |role: &str, text: &str| json!({ "role": role, "content": text });
+        let mut messages = vec![
+            message("system", "Be brief."),
+            message("user", &format!("question {conversation}")),
+        ];
+        let mut by = Vec::new();
+        for turn in 0..4 {
+            messages.push(message("assistant", &format!("answer {turn}")));
+            messages.push(message("user", &format!("question {turn}")));
+            let body = json!({ "model": "both", "messages": messages });
+            by.push(asked(&client, &body).await);
+        }
+        assert!(by.iter().all(|one| *one == by[0]), "{by:?}");
+        seen.push(by.swap_remove(0));
+    }
+    assert!(
+        seen.iter().any(|by| by == "first") && seen.iter().any(|by| by == "second"),
+        "{seen:?}"
+    );
+}
+
 /// On the upstream whose cache has its prompt.
 #[tokio::test]
 async fn a_conversation_goes_on_with_who_answered_it_last_on_every_node() {

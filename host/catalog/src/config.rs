@@ -141,6 +141,10 @@ pub struct ModelConfig {
     /// Default: `weight`.
     #[serde(default)]
     pub route: RouteBy,
+    /// Marks of prefixes for the caches of providers that need them, such as Anthropic: `client` for those of the client,
+    /// or `auto`, for marks by weir if the client set none. Default: `client`.
+    #[serde(default)]
+    pub prompt_caching: PromptCaching,
     /// Price at upstreams without a price of their own. Default: each upstream's own.
     #[serde(default)]
     pub price: Option<PriceConfig>,
@@ -185,6 +189,17 @@ impl RouteBy {
         ("latency", Self::Latency),
         ("load", Self::Load),
     ];
+}
+
+/// The origin of the marks of prefixes that a provider caches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PromptCaching {
+    /// The client sets all.
+    #[default]
+    Client,
+    /// weir sets them in requests without marks.
+    Auto,
 }
 
 /// One of a model's upstreams.

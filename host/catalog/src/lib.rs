@@ -51,8 +51,8 @@ use weir_upstream::redact;
 use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
 use self::config::{
-    CandidateConfig, InputUnit, ModelConfig, PriceConfig, ProviderConfig, RouteBy, SlotConfig,
-    TimeoutOverrides,
+    CandidateConfig, InputUnit, ModelConfig, PriceConfig, PromptCaching, ProviderConfig, RouteBy,
+    SlotConfig, TimeoutOverrides,
 };
 use self::data_terms::DataTerms;
 use self::end_date::EndDate;
@@ -189,6 +189,8 @@ pub struct Model {
     pub image_qualities: Vec<String>,
     /// The order of its upstreams.
     pub route: RouteBy,
+    /// The origin of marks of cached prefixes.
+    pub prompt_caching: PromptCaching,
     /// The model's upstreams as configured: in order of preference, except for weights; never empty.
     pub candidates: Vec<Candidate>,
 }
@@ -1127,6 +1129,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             image_sizes: model.image_sizes.clone(),
             image_qualities: model.image_qualities.clone(),
             route: model.route,
+            prompt_caching: model.prompt_caching,
             candidates,
         })
     }

@@ -12,7 +12,7 @@ use weir_request::limits::data::Regions;
 use weir_sandbox::adapter::WorkKind;
 use weir_upstream::image_tokens::ImageFamily;
 
-use super::config::{InputUnit, RouteBy};
+use super::config::{InputUnit, PromptCaching, RouteBy};
 use super::end_date::EndDate;
 use super::{Catalog, MissingPart, Model, OmittedProvider, is_served};
 
@@ -54,6 +54,9 @@ pub struct ListedModel {
     /// The order of its upstreams.
     #[serde(default)]
     pub route: RouteBy,
+    /// The origin of marks of cached prefixes.
+    #[serde(default)]
+    pub prompt_caching: PromptCaching,
     /// Tokens of input and output together.
     pub context_window: u32,
     /// The largest output limit, in tokens.
@@ -255,6 +258,7 @@ fn listed(model: &Model, served: bool) -> ListedModel {
         kind: model.kind,
         input_unit: model.unit,
         route: model.route,
+        prompt_caching: model.prompt_caching,
         context_window: model.context_window,
         max_output_tokens: model.max_output_tokens,
         default_output_tokens: model.default_output_tokens,

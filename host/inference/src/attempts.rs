@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::Instant;
+use weir_catalog::config::PromptCaching;
 use weir_catalog::{Candidate, PoolMember};
 use weir_dialects::Attachment;
 use weir_ledger::AccountId;
@@ -28,6 +29,7 @@ use weir_upstream::error::{ExchangeError, LARGE_REQUEST_BYTES, Phase, Retry, ret
 use super::InferenceParts;
 use super::exchange::ExchangeInputs;
 use super::meter::Attempt;
+use super::prompt_caching;
 use super::reasoning;
 use super::relay::Relay;
 use super::resolve::ResolvedRequest;
@@ -70,6 +72,8 @@ struct Attempts<'a> {
     deadline: Instant,
     route: &'a Route,
     request: AdapterRequest,
+    /// Whether weir set the request's marks of cached prefixes.
+    has_own_marks: bool,
     attachments: &'a [Attachment],
     /// The names of advisory fields that earlier steps left out.
     ignored: &'a [String],
@@ -136,7 +140,9 @@ pub(super) async fn attempt_all(
     let mut ignored = resolved.ignored;
     ignored.extend(context.dropped());
     let attachments = resolved.attachments;
-    let request = resolved.request;
+    let mut request = resolved.request;
+    let has_own_marks = resolved.model.prompt_caching == PromptCaching::Auto
+        && request.chat_mut().is_some_and(prompt_caching::mark);
     let (wants_stream, may_be_streamed) = match request.chat() {
         Some(chat) => (chat.stream, may_be_streamed(chat)),
         None => (false, false),
@@ -148,6 +154,7 @@ pub(super) async fn attempt_all(
         deadline,
         route,
         request,
+        has_own_marks,
         attachments: &attachments,
         ignored: &ignored,
         droppable: droppable.as_slice(),
@@ -312,6 +319,7 @@ impl Attempts<'_> {
             adapter,
             request,
             is_without_reasoning,
+            has_own_marks: self.has_own_marks,
             ignored: self.ignored,
             droppable: self.droppable,
             request_bytes: self.text_bytes,

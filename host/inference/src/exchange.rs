@@ -34,6 +34,7 @@ use weir_upstream::{Upstream, UpstreamTimeouts};
 
 use super::leniency::LenientRequest;
 use super::pace::StreamPace;
+use super::prompt_caching;
 use super::relay::Relay;
 
 use crate::recordings::{OpenRecording, Recorder};
@@ -60,6 +61,8 @@ pub struct ExchangeInputs<'a> {
     pub request: &'a mut AdapterRequest,
     /// Whether weir removed another provider's reasoning from the request.
     pub is_without_reasoning: bool,
+    /// Whether weir set the request's marks of cached prefixes, so that the client need not know that they are left out.
+    pub has_own_marks: bool,
     /// The names of advisory fields that earlier steps left out.
     pub ignored: &'a [String],
     /// The names of fields that weir may drop if the adapter refuses them.
@@ -142,7 +145,8 @@ impl ExchangeInputs<'_> {
         let (mut guest, long_texts) = (begun.exchange, begun.long_texts);
         let mut ignored = self.ignored.to_vec();
         ignored.extend(mem::take(&mut lenient.ignored));
-        ignored.extend(begun.ignored);
+        let is_of_client = |name: &String| !self.has_own_marks || name != prompt_caching::MARK;
+        ignored.extend(begun.ignored.into_iter().filter(is_of_client));
         if self.is_without_reasoning && !ignored.iter().any(|name| name == REASONING) {
             ignored.push(REASONING.to_owned());
         }

@@ -38,6 +38,7 @@ mod output_limit;
 mod pace;
 mod parts;
 pub mod plugins;
+mod prompt_caching;
 mod reasoning;
 pub mod recordings;
 pub mod relay;

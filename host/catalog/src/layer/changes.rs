@@ -262,6 +262,7 @@ fn fields(model: &ListedModel) -> Vec<Field> {
         field("image_sizes", json!(model.image_sizes), None),
         field("image_qualities", json!(model.image_qualities), None),
         field("route", json!(model.route), None),
+        field("prompt_caching", json!(model.prompt_caching), None),
         field("upstreams", json!(names), None),
     ];
     for (upstream, name) in model.upstreams.iter().zip(&names) {

@@ -6,7 +6,8 @@
 //!    order and the last rule below apply.
 //! 3. A conversation stays with its provider: first the provider of its signed or sealed reasoning, else the provider
 //!    of the last response, which has the prompt in a cache. The client identifies a conversation by its session, a
-//!    `prompt_cache_key` or `metadata.user_id`; the identity counts within one account and model.
+//!    `prompt_cache_key` or `metadata.user_id`; the identity counts within one account and model. Without one, weir draws
+//!    by the beginning of a conversation that has a response, so that its turns have the same weighted order.
 //! 4. Credentials of one provider are equally good: a conversation stays with one of them as well.
 //! 5. Upstreams that requested a pause, refuse their credential, or are left alone after failures come last, in this order.
 //!    The [circuit breaker](weir_upstream::breaker) skips upstreams that still fail.
@@ -30,6 +31,7 @@ use weir_ledger::AccountId;
 use weir_ledger::price::PriceFactors;
 use weir_ledger::pricing;
 use weir_request::context::RequestContext;
+use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, Role};
 use weir_storage::Cache;
 use weir_storage::cache::CachedValue;
 use weir_storage::ids::{self, Hex};
@@ -44,6 +46,9 @@ const WANTED_ROUTE: HeaderName = HeaderName::from_static("x-weir-route");
 
 /// The time for which weir remembers a conversation's provider: at most as long as providers cache prompts.
 const REMEMBERED: Duration = Duration::from_secs(3_600);
+
+/// The maximum bytes of each text that identify a conversation without a name.
+const MAX_HASHED_BYTES: usize = 1_024;
 
 /// The state of routing. Cheap to clone.
 #[derive(Clone)]
@@ -142,7 +147,12 @@ impl Routing {
         let ConversationNames { name, next } = conversation;
         let name = name.as_ref().map(hashed);
         let random = ids::unlike_any_other().to_be_bytes();
-        let seed = name.as_ref().map_or(&random[..], |name| name.as_bytes());
+        let beginning = match (&name, request.chat()) {
+            (None, Some(chat)) => beginning(chat, account, &model.id),
+            _ => None,
+        };
+        let identity = name.as_ref().or(beginning.as_ref());
+        let seed = identity.map_or(&random[..], |identity| identity.as_bytes());
         let ordered = match *is_ordered {
             true => allowed.clone(),
             false => order::order(candidates, allowed, seed),
@@ -271,8 +281,30 @@ fn name_in_cache(hashed: &str) -> String {
 
 /// Hashes a conversation's name, so that the cache reveals neither the name nor the account.
 fn hashed(name: &str, account: &AccountId, model: &str) -> String {
+    hash_of([&account.0, model, name])
+}
+
+/// Hashes the beginning of a conversation, up to the first message of its user. Requests without a response of the model
+/// are no conversation yet: many may begin alike, and the weights share them out.
+fn beginning(chat: &ChatRequest, account: &AccountId, model: &str) -> Option<String> {
+    let messages = &chat.messages;
+    let is_of = |role: Role| messages.iter().position(|message| message.role == role);
+    is_of(Role::Assistant)?;
+    let first = is_of(Role::User)?;
+    let parts = messages[..=first].iter().flat_map(|message| &message.parts);
+    let texts = parts.filter_map(|part| match &part.content {
+        Content::Text(text) => {
+            let end = text.floor_char_boundary(MAX_HASHED_BYTES);
+            Some(&text[..end])
+        }
+        _ => None,
+    });
+    Some(hash_of([&*account.0, model].into_iter().chain(texts)))
+}
+
+fn hash_of<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     let mut hasher = Sha256::new();
-    for part in [&account.0, model, name] {
+    for part in parts {
         // The length prefix keeps different pairs apart.
         hasher.update((part.len() as u64).to_be_bytes());
         hasher.update(part);

@@ -115,6 +115,32 @@ fn unseen() -> Vec<(Value, &'static str, &'static str)> {
     ]
 }
 
+/// Tools that a search of the provider found are tools of the request.
+#[tokio::test]
+async fn found_tools_of_the_provider_are_refused_as_if_the_request_had_them() {
+    let upstream = Upstream::start().await;
+    let gateway = gateway(&upstream, "", PRICE).await;
+    for (tool, is_refused) in [
+        (
+            json!({ "type": "function", "name": "f", "parameters": {} }),
+            false,
+        ),
+        (json!({ "type": "local_shell" }), false),
+        (
+            json!({ "type": "code_interpreter", "container": { "type": "auto" } }),
+            true,
+        ),
+        (json!({ "type": "a_tool_of_tomorrow" }), true),
+    ] {
+        let found = json!({ "type": "tool_search_output", "id": "tso_1", "status": "completed", "tools": [tool] });
+        let body = json!({ "model": "scripted", "input": [{ "role": "user", "content": "x" }, found], "store": false });
+        let answer = gateway.client().post("/v1/responses", &body).await;
+        let is_of_field =
+            answer.status == 400 && answer.json()["error"]["weir_code"] == "UNSUPPORTED_PARAMETER";
+        assert_eq!(is_of_field, is_refused, "{tool}: {}", answer.text());
+    }
+}
+
 #[tokio::test]
 async fn features_that_weir_does_not_see_are_refused_by_name() {
     let upstream = Upstream::start().await;

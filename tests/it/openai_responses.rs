@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tests::scenario::Scenario;
+use tests::scenario::{RESPONSES, Scenario, apis, gateway_with};
 use tests::source::for_each_provider_adapter;
 use tests::{Answer, Client, EventStream, Gate, Gateway, Reply, Upstream, chat};
 
@@ -428,6 +428,70 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
     }
 }
 
+/// Items of hosted tools, of a conversation that began elsewhere. Their fields have other types than those of weir's own items.
+fn hosted_items() -> Vec<Value> {
+    vec![
+        json!({ "type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAAB" }),
+        json!({ "type": "web_search_call", "id": "ws_1", "status": "completed",
+                "action": { "type": "search", "query": "turtles" } }),
+        json!({ "type": "local_shell_call", "id": "ls_1", "call_id": "call_1", "status": "completed",
+                "action": { "type": "exec", "command": ["ls"], "env": {} } }),
+        json!({ "type": "local_shell_call_output", "id": "ls_1", "output": "Cargo.toml" }),
+        json!({ "type": "computer_call_output", "call_id": "call_2",
+                "output": { "type": "computer_screenshot", "image_url": "data:image/png;base64,iVBORw0KGgo=" } }),
+        json!({ "type": "mcp_list_tools", "id": "mcpl_1", "server_label": "m",
+                "tools": [{ "name": "a", "input_schema": { "type": "object" }, "annotations": null }] }),
+        json!({ "type": "code_interpreter_call", "id": "ci_1", "code": "1", "container_id": "c",
+                "outputs": null, "status": "completed" }),
+    ]
+}
+
+#[tokio::test]
+async fn items_of_hosted_tools_go_to_servers_of_their_dialect_alone() {
+    let say = |role: &str, text: &str| json!({ "role": role, "content": text });
+    let hosted = hosted_items();
+    let mut input = vec![say("user", "What is this?")];
+    input.extend(hosted.iter().cloned());
+    input.push(say("assistant", "A turtle."));
+    input.push(say("user", "And now?"));
+    let mut kinds: Vec<_> = hosted
+        .iter()
+        .map(|item| item["type"].as_str().expect("a type"))
+        .collect();
+    kinds.sort_unstable();
+    for api in apis() {
+        let upstream = Upstream::start().await;
+        upstream.always(Scenario::Text.reply(&api, false).expect("an answer"));
+        let gateway = gateway_with(&api, &upstream).await;
+        let client = gateway.client();
+        let body = json!({ "model": "scripted", "input": input, "store": false });
+        let answer = client.post(PATH, &body).await;
+        assert_eq!(answer.status, 200, "{api}: {}", answer.text());
+        let sent = upstream.next_request().await;
+        if api == RESPONSES {
+            assert!(!answer.headers.contains_key("x-weir-ignored"));
+            let sent = sent.json();
+            let items = sent["input"].as_array().expect("items");
+            assert_eq!(items[1..=hosted.len()], hosted);
+            assert_eq!(items.len(), input.len());
+            continue;
+        }
+        let ignored = answer.headers["x-weir-ignored"].to_str().expect("ASCII");
+        let mut ignored: Vec<_> = ignored.split(", ").collect();
+        ignored.sort_unstable();
+        assert_eq!(ignored, kinds, "{api}");
+        let sent = String::from_utf8_lossy(&sent.body).into_owned();
+        assert!(sent.contains("A turtle."), "{api}: {sent}");
+        assert!(!sent.contains("gAAAAB"), "{api}: {sent}");
+
+        // A turn with nothing else is left out.
+        let input = [say("user", "What is this?"), hosted[1].clone()];
+        let body = json!({ "model": "scripted", "input": input, "store": false });
+        let answer = client.post(PATH, &body).await;
+        assert_eq!(answer.status, 200, "{api}: {}", answer.text());
+    }
+}
+
 /// A call of the tool `patch` with this free text, as the provider of an adapter sends it.
 fn call_of_custom_tool(adapter: &str, patch: &str) -> Option<Reply> {
     let input = json!({ "input": patch });
@@ -645,7 +709,7 @@ async fn what_an_upstream_cannot_be_told_is_named_as_the_client_calls_it() {
             "INVALID_REQUEST",
         ),
         (
-            json!({ "input": [{ "type": "web_search_call", "id": "w" }] }),
+            json!({ "input": [{ "type": "compaction_trigger" }] }),
             "input[0].type",
             "INVALID_REQUEST",
         ),

@@ -146,6 +146,11 @@ const TOOLS: &[(&str, Billing)] = &[
 const CONTAINER_UPLOAD: &str = "container_upload";
 const TOOL_ADDITION: &str = "tool_addition";
 
+/// The item of OpenAI's with tools that a search found.
+const TOOL_SEARCH_OUTPUT: &str = "tool_search_output";
+
+const ADDS_A_TOOL: &str = "adds a tool of the provider";
+
 /// A feature that a request uses and weir neither counts nor prices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnseenFeature {
@@ -353,6 +358,15 @@ fn unseen_content(block: &Opaque, terms: HostedTerms<'_>) -> Option<(&'static st
         #[serde(rename = "type")]
         kind: Option<String>,
     }
+    #[derive(Deserialize)]
+    struct FoundTools {
+        tools: Vec<DefinedTool>,
+    }
+    // weir has written no limit into a definition in the middle of the conversation.
+    let is_of_provider = |kind: &String| {
+        let is_own = matches!(&**kind, "function" | "custom" | "namespace");
+        !is_own && !is_run_by_client(kind)
+    };
     match block.kind.as_str() {
         CONTAINER_UPLOAD if !terms.passes(CONTAINER_UPLOAD) => {
             Some((CONTAINER_UPLOAD, Effect::State.reason()))
@@ -360,9 +374,14 @@ fn unseen_content(block: &Opaque, terms: HostedTerms<'_>) -> Option<(&'static st
         TOOL_ADDITION if !terms.passes(TOOL_ADDITION) => {
             let added = serde_json::from_str::<ToolAddition>(&block.json).ok();
             let kind = added.and_then(|added| added.tool.definition?.kind)?;
-            // weir has written no limit into the definition.
-            let is_own = kind == "custom" || is_run_by_client(&kind);
-            (!is_own).then_some((TOOL_ADDITION, "adds a tool of the provider"))
+            is_of_provider(&kind).then_some((TOOL_ADDITION, ADDS_A_TOOL))
+        }
+        TOOL_SEARCH_OUTPUT if !terms.passes(TOOL_SEARCH_OUTPUT) => {
+            let found = serde_json::from_str::<FoundTools>(&block.json).ok()?;
+            let mut kinds = found.tools.into_iter().filter_map(|tool| tool.kind);
+            kinds
+                .any(|kind| is_of_provider(&kind))
+                .then_some((TOOL_SEARCH_OUTPUT, ADDS_A_TOOL))
         }
         _ => None,
     }

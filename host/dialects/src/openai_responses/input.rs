@@ -1,12 +1,14 @@
 //! The items of a request's input: translates them into messages.
 //!
 //! The model's output of one turn is several items in sequence, and one message of the vocabulary; the same applies to
-//! the results of its calls.
+//! the results of its calls. Items of hosted tools, which began at another gateway or at the provider, are opaque parts of the
+//! model's turn: servers of this dialect get them unchanged, and adapters of others leave them out.
 
 use std::collections::HashSet;
 
+use serde::Deserialize;
 use weir_sandbox::adapter::bindings::chat::{
-    CacheLifetime, CallKind, Content, File, Image, Message, Part, Reasoning, Role, Source,
+    CacheLifetime, CallKind, Content, File, Image, Message, Opaque, Part, Reasoning, Role, Source,
     ToolCall, ToolContent, ToolResult,
 };
 
@@ -14,7 +16,7 @@ use super::tools::{DefinedTool, tool};
 use super::wire::{self, ID_PREFIX};
 use crate::json::{
     FieldFault, Text, base64_data, check_at_most, check_https_url, check_id, check_length, each,
-    is_media_type_name, items, presentable, required,
+    is_media_type_name, items, presentable, required, reread,
 };
 use crate::openai::{called_name, check_file_id, check_file_name, image_source, inline_file};
 use crate::proof::{ProvenContent, ReasoningProof};
@@ -37,15 +39,70 @@ pub(super) struct RequestMessages {
     pub(super) references: Vec<PartReference>,
 }
 
+/// The input of a request.
+pub(super) enum Input<'a> {
+    Text(String),
+    Items(Vec<Item<'a>>),
+}
+
+/// An item of the input.
+#[derive(Default)]
+pub(super) struct Item<'a> {
+    known: wire::InputItem<'a>,
+    /// The item of a hosted tool, in place of the other one.
+    hosted: Option<Opaque>,
+}
+
+/// Reads the items.
+pub(super) fn read(input: wire::ResponsesInput<'_>) -> Result<Input<'_>, FieldFault> {
+    Ok(match input {
+        wire::ResponsesInput::Text(text) => Input::Text(text),
+        wire::ResponsesInput::List(items) => Input::Items(each(items.0, "input", item)?),
+    })
+}
+
+fn item(wire::RawItem(raw): wire::RawItem<'_>) -> Result<Item<'_>, FieldFault> {
+    /// Other fields of an item of a hosted tool may have any types.
+    #[derive(Deserialize)]
+    struct Kind {
+        #[serde(rename = "type")]
+        kind: Option<String>,
+    }
+    let hosted = |kind: Option<&str>| {
+        let kind = kind?;
+        let opaque = || Opaque {
+            kind: kind.to_owned(),
+            json: raw.0.to_owned(),
+        };
+        wire::HOSTED_ITEMS.contains(&kind).then(opaque)
+    };
+    let read: Result<wire::InputItem<'_>, _> = reread(raw);
+    let hosted = match &read {
+        Ok(item) => hosted(item.kind.as_ref().map(Text::as_str)),
+        Err(_) => {
+            let kind = reread(raw).ok().and_then(|Kind { kind }| kind);
+            hosted(kind.as_deref())
+        }
+    };
+    Ok(match hosted {
+        Some(_) => Item {
+            hosted,
+            ..Item::default()
+        },
+        None => Item {
+            known: read?,
+            hosted: None,
+        },
+    })
+}
+
 /// Takes the tools out of the items that add tools: the model has all of them from the beginning.
-pub(super) fn additional_tools(
-    input: &mut wire::ResponsesInput<'_>,
-) -> Result<Vec<DefinedTool>, FieldFault> {
-    let wire::ResponsesInput::List(list) = input else {
+pub(super) fn additional_tools(input: &mut Input<'_>) -> Result<Vec<DefinedTool>, FieldFault> {
+    let Input::Items(items) = input else {
         return Ok(Vec::new());
     };
     let mut tools = Vec::new();
-    for (index, item) in list.0.iter_mut().enumerate() {
+    for (index, Item { known: item, .. }) in items.iter_mut().enumerate() {
         if item.kind.as_ref().map(Text::as_str) == Some(ADDITIONAL_TOOLS) {
             let added = required(item.tools.take(), "tools");
             let added = added.and_then(|added| each(added.0, "tools", tool));
@@ -57,12 +114,12 @@ pub(super) fn additional_tools(
 
 /// Translates the messages of a request, in order.
 pub(super) fn messages(
-    input: wire::ResponsesInput<'_>,
+    input: Input<'_>,
     names: &ToolNames,
     attachments: &mut Attachments,
 ) -> Result<RequestMessages, FieldFault> {
     let items = match input {
-        wire::ResponsesInput::Text(text) => {
+        Input::Text(text) => {
             let part = plain(Content::Text(text));
             return Ok(RequestMessages {
                 messages: vec![message(Role::User, vec![part])],
@@ -70,7 +127,7 @@ pub(super) fn messages(
                 references: Vec::new(),
             });
         }
-        wire::ResponsesInput::List(items) => items.0,
+        Input::Items(items) => items,
     };
     if items.is_empty() {
         return Err(FieldFault::new("input", "must not be empty"));
@@ -78,10 +135,15 @@ pub(super) fn messages(
     let mut messages = Vec::with_capacity(items.len());
     let mut origins = Vec::with_capacity(items.len());
     let mut references = References::default();
-    for (index, item) in items.into_iter().enumerate() {
-        let added = match is_reference(&item) {
-            true => references.add(item, index, &mut messages),
-            false => add(item, names, &mut messages, attachments),
+    for (index, Item { known, hosted }) in items.into_iter().enumerate() {
+        let added = match hosted {
+            Some(hosted) => {
+                let part = plain(Content::Opaque(hosted));
+                join(Role::Assistant, part, &mut messages);
+                Ok(())
+            }
+            None if is_reference(&known) => references.add(known, index, &mut messages),
+            None => add(known, names, &mut messages, attachments),
         };
         added.map_err(|fault| fault.at(index).within("input"))?;
         origins.resize(messages.len(), MessageOrigin::Listed(index));
@@ -229,7 +291,7 @@ fn add(
     Ok(())
 }
 
-/// Refuses items of OpenAI's hosted tools.
+/// Refuses items that weir does not know.
 fn check_is_known(kind: &str) -> Result<(), FieldFault> {
     match kind {
         "message"
@@ -243,7 +305,7 @@ fn check_is_known(kind: &str) -> Result<(), FieldFault> {
         _ => Err(FieldFault::new(
             "type",
             "must be one of message, reasoning, function_call, function_call_output, custom_tool_call, \
-             custom_tool_call_output, image_generation_call, additional_tools: items of hosted tools are not supported",
+             custom_tool_call_output, image_generation_call, additional_tools, or an item of a hosted tool",
         )),
     }
 }

@@ -10,7 +10,7 @@ use weir_sandbox::adapter::bindings::chat::{
     ChatRequest, Content, JsonSchema, ReasoningRequest, ResponseFormat, Role,
 };
 
-use super::input::{additional_tools, message, messages};
+use super::input::{self, additional_tools, message, messages};
 use super::tool_list;
 use super::tools::{self, tool, tool_choice};
 use super::wire::{self, ID_PREFIX};
@@ -68,7 +68,7 @@ fn chat(
         return Err(FieldFault::new("max_output_tokens", "must be at least 1"));
     }
     let defined = each(items(body.tools.take()), "tools", tool)?;
-    let mut input = required(body.input.take(), "input")?;
+    let mut input = input::read(required(body.input.take(), "input")?)?;
     let added = additional_tools(&mut input)?;
     let echoed_tools = tools::echo(&defined);
     let (tools, names) = tool_list::flat(defined, added)?;

@@ -66,8 +66,8 @@ const REFUSALS: &str = r##"
     input[0].id must be the id of an item of an earlier response: send the item itself.
 {"input": [{"id": "ig_1_1"}]}
     input[0].id must be the id of an item of an earlier response: send the item itself.
-{"input": [{"type": "web_search_call", "id": "ws_1", "action": {}}]}
-    input[0].type must be one of message, reasoning, function_call, function_call_output, custom_tool_call, custom_tool_call_output, image_generation_call, additional_tools: items of hosted tools are not supported.
+{"input": [{"type": "compaction_trigger"}]}
+    input[0].type must be one of message, reasoning, function_call, function_call_output, custom_tool_call, custom_tool_call_output, image_generation_call, additional_tools, or an item of a hosted tool.
 {"input": [{"type": "additional_tools", "role": "developer"}]}
     input[0].tools is required.
 {"input": [{"type": "additional_tools", "tools": [{"type": "function"}]}]}

@@ -2,6 +2,7 @@
 //!
 //! [`super::request`], [`super::input`] and [`super::tools`] interpret the values.
 
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use crate::json::{
@@ -12,7 +13,7 @@ use crate::openai::{
     EFFORTS, MAX_CALLED_NAME_CHARS, MAX_FILE_ID_CHARS, MAX_FILE_NAME_CHARS, MAX_MODEL_CHARS,
 };
 use crate::openai_tools::MAX_TYPE_CHARS;
-use crate::schema::{Described as _, KnownFields, Schemas};
+use crate::schema::{Described, KnownFields, Schemas};
 use crate::tool_names::MAX_NAMESPACE_CHARS;
 
 /// The prefix of a response's id.
@@ -35,6 +36,43 @@ pub(super) const INCLUDED: [&str; 6] = [
     "computer_call_output.output.image_url",
     "code_interpreter_call.outputs",
 ];
+
+/// The kinds of items (openai 3.57.0, `types/responses/response_input_item_param.py`), without those that change the settings
+/// of a conversation at the provider.
+const ITEMS: &[&str] = &[
+    "message",
+    "reasoning",
+    "function_call",
+    "function_call_output",
+    "custom_tool_call",
+    "custom_tool_call_output",
+    "image_generation_call",
+    "additional_tools",
+    "item_reference",
+    "apply_patch_call",
+    "apply_patch_call_output",
+    "code_interpreter_call",
+    "compaction",
+    "computer_call",
+    "computer_call_output",
+    "file_search_call",
+    "local_shell_call",
+    "local_shell_call_output",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "mcp_call",
+    "mcp_list_tools",
+    "program",
+    "program_output",
+    "shell_call",
+    "shell_call_output",
+    "tool_search_call",
+    "tool_search_output",
+    "web_search_call",
+];
+
+/// The kinds that stay as the client wrote them: those behind weir's own nine.
+pub(super) const HOSTED_ITEMS: &[&str] = ITEMS.split_at(9).1;
 
 /// Fields of OpenAI's servers (openai 3.57.0, `types/responses/response_create_params.py`).
 const PASSED_ON: KnownFields = &[
@@ -144,11 +182,9 @@ object! {
 object! {
     /// An item of the input. Its `type` determines its other fields.
     struct InputItem<'de> as "ResponsesInputItem" {
-        /// The kind of the item; default: `message` with a `role`, and otherwise `item_reference`.
-        "type": kind: Text<'de> = [OneOf(&[
-            "message", "reasoning", "function_call", "function_call_output", "custom_tool_call",
-            "custom_tool_call_output", "image_generation_call", "additional_tools", "item_reference",
-        ])],
+        /// The kind of the item; default: `message` with a `role`, and otherwise `item_reference`. Items of hosted tools, such
+        /// as `web_search_call`, go on to servers of this dialect as they are, and others do not receive them.
+        "type": kind: Text<'de> = [OneOf(ITEMS)],
         /// The id of the item in an earlier response. In an `item_reference`, it stands for the item.
         "id": id: Text<'de>,
         /// In a `message`: the author's role; `developer` is another name of `system`.
@@ -340,10 +376,25 @@ fn tool_choice_schema(schemas: &mut Schemas) -> Value {
 }
 
 /// Plain text, or a list of items.
-pub(super) type ResponsesInput<'de> = TextOr<InputItem<'de>, MAX_MESSAGES>;
+pub(super) type ResponsesInput<'de> = TextOr<RawItem<'de>, MAX_MESSAGES>;
 
-impl ListItem for InputItem<'_> {
+/// An item of the input as the client wrote it: items of hosted tools stay so.
+pub(super) struct RawItem<'de>(pub(super) Raw<'de>);
+
+impl<'de> Deserialize<'de> for RawItem<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Raw::deserialize(deserializer).map(Self)
+    }
+}
+
+impl ListItem for RawItem<'_> {
     const PLURAL: &'static str = "items";
+}
+
+impl Described for RawItem<'_> {
+    fn schema(schemas: &mut Schemas) -> Value {
+        InputItem::schema(schemas)
+    }
 }
 
 /// The content of an item: plain text, or a list of parts.

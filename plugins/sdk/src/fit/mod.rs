@@ -216,7 +216,7 @@ pub fn fit(request: &mut Request, rules: &Rules) -> Fitted {
         .unwrap_or_default();
     participants(chat, rules, &mut ignored);
     if !rules.has_opaque_blocks {
-        opaque_blocks(chat, &mut ignored);
+        opaque_blocks(chat, &mut places, &mut ignored);
     }
     if rules.needs_object_arguments {
         calls::make_arguments_objects(chat, &mut ignored);
@@ -267,7 +267,7 @@ fn participants(chat: &mut ChatRequest, rules: &Rules, ignored: &mut Ignored) {
 
 /// Drops what an earlier answer has of another provider's own, such as a search and its results: their content is in the text of the
 /// answer. Such blocks of the user are refused.
-fn opaque_blocks(chat: &mut ChatRequest, ignored: &mut Ignored) {
+fn opaque_blocks(chat: &mut ChatRequest, places: &mut Places, ignored: &mut Ignored) {
     let messages = chat.messages.iter_mut();
     for message in messages.filter(|message| message.role == Role::Assistant) {
         message.parts.retain(|part| match &part.content {
@@ -278,6 +278,10 @@ fn opaque_blocks(chat: &mut ChatRequest, ignored: &mut Ignored) {
             _ => true,
         });
     }
+    // A turn with nothing else has nothing to say.
+    let says_something =
+        |message: &Message| message.role != Role::Assistant || !message.parts.is_empty();
+    places.retain(&mut chat.messages, says_something);
 }
 
 fn stops(chat: &mut ChatRequest, rules: &Rules, ignored: &mut Ignored) {

@@ -30,7 +30,10 @@ pub(super) fn rules(client_dialect: &str, options: &Options<'_>) -> Rules {
         // "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'."
         pairs_results: true,
         has_media_in_results: options.uses_responses,
-        has_opaque_blocks: client_dialect == DIALECT && !options.uses_responses,
+        has_opaque_blocks: match options.uses_responses {
+            true => client_dialect == responses::DIALECT,
+            false => client_dialect == DIALECT,
+        },
         takes_sampling: options.takes_sampling,
         ..Rules::NONE
     };

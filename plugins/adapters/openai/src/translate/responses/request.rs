@@ -141,6 +141,9 @@ enum InputItem<'a> {
         call_id: &'a str,
         output: CallOutput<'a>,
     },
+    /// The item of a hosted tool, as the client wrote it.
+    #[serde(untagged)]
+    Hosted(&'a RawValue),
 }
 
 #[derive(Serialize)]
@@ -399,6 +402,10 @@ impl<'a> RequestWriter<'a> {
                     summary: summary.into_iter().collect(),
                     encrypted_content,
                 });
+                return Ok(());
+            }
+            (Content::Opaque(item), Role::Assistant) if self.client_speaks_it => {
+                items.push(InputItem::Hosted(object(at, &item.json)?));
                 return Ok(());
             }
             (Content::Text(text), Role::Assistant) => ContentPart::OutputText {

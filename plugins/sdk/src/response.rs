@@ -19,7 +19,7 @@ use crate::adapter::{
 use crate::aws::{self, MessageStream};
 use crate::chat::{FinishReason, NamedCount, Usage};
 use crate::failure::{self, MAX_ERROR_BODY_BYTES};
-use crate::fit::{self, FittedNames, Rules};
+use crate::fit::{self, CallIds, FittedNames, Rules};
 use crate::lines::Lines;
 use crate::media::VectorExtractor;
 use crate::sse::{Sse, SseEvent};
@@ -189,6 +189,8 @@ pub struct ResponseReader<A> {
     answer: Reading<A>,
     /// The names of tools that the provider knows under others.
     names: FittedNames,
+    /// The ids of calls so far, in the conversation and its answer.
+    calls: CallIds,
     surrogates: Surrogates,
 }
 
@@ -290,6 +292,7 @@ impl<A: AnswerReader> ResponseReader<A> {
             body: FramedBody::Whole(Vec::new()),
             answer: Reading::Answer(answer),
             names: FittedNames::default(),
+            calls: CallIds::default(),
             surrogates: Surrogates::default(),
         }
     }
@@ -302,6 +305,7 @@ impl<A: AnswerReader> ResponseReader<A> {
             body: FramedBody::Whole(Vec::new()),
             answer: Reading::Data(data),
             names: FittedNames::default(),
+            calls: CallIds::default(),
             surrogates: Surrogates::default(),
         }
     }
@@ -353,6 +357,7 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
         let begun = A::begin(request, configuration);
         let mut begun = begun.map_err(|failure| fitted.rename(failure))?;
         begun.exchange.names = fitted.names;
+        begun.exchange.calls = fitted.calls;
         for name in fitted.ignored {
             if !begun.ignored.contains(&name) {
                 begun.ignored.push(name);
@@ -438,6 +443,7 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
         let first = events.len();
         let read = self.read_body(bytes, events);
         self.names.restore(&mut events[first..]);
+        self.calls.separate(&mut events[first..]);
         read
     }
 
@@ -445,6 +451,7 @@ impl<A: ProviderApi> Exchange for ResponseReader<A> {
         let first = events.len();
         let read = self.read_end(events);
         self.names.restore(&mut events[first..]);
+        self.calls.separate(&mut events[first..]);
         read
     }
 }

@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 use super::names::Name;
 use super::{Places, text_message, text_part};
 use crate::chat::{
-    CallKind, ChatRequest, Content, Image, Message, Part, Role, ToolCall, ToolContent, ToolResult,
+    Block, CallKind, ChatRequest, Content, Event, Image, Message, Part, Role, ToolCall,
+    ToolContent, ToolResult,
 };
 use crate::wire::Ignored;
 
@@ -277,11 +278,44 @@ pub(super) fn fit_ids(chat: &mut ChatRequest, rule: Name) {
     }
 }
 
+/// The ids of a conversation's calls. Some servers count calls from zero in each answer, or give no ids; agents run no call
+/// twice, and take a call with an earlier id for one that has its result.
+#[derive(Debug, Default)]
+pub struct CallIds(BTreeSet<String>);
+
+impl CallIds {
+    pub(super) fn of(chat: &ChatRequest) -> Self {
+        let parts = chat.messages.iter().flat_map(|message| &message.parts);
+        let ids = parts.filter_map(|part| match &part.content {
+            Content::ToolCall(call) => Some(call.id.clone()),
+            _ => None,
+        });
+        Self(ids.collect())
+    }
+
+    /// Gives calls in an answer other ids than those of earlier calls.
+    pub fn separate(&mut self, events: &mut [Event]) {
+        for event in events {
+            if let Event::BlockStart(start) = event
+                && let Block::ToolCall(call) = &mut start.block
+            {
+                let own = call.id.clone();
+                let mut number = 1;
+                while !self.0.insert(call.id.clone()) {
+                    number += 1;
+                    call.id = format!("{own}_{number}");
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chat::{BlockStart, ToolCallStart};
     use crate::fit::names::Alphabet;
-    use crate::testing::{chat, message};
+    use crate::testing::{chat, message, with_messages};
 
     const PLAIN: Name = Name {
         most: 16,
@@ -428,5 +462,31 @@ mod tests {
         for part in &chat.messages[0].parts {
             assert!(matches!(&part.content, Content::ToolCall(call) if call.arguments == "{}"));
         }
+    }
+
+    #[test]
+    fn calls_of_an_answer_have_ids_of_their_own() {
+        let history = with_messages(vec![message(Role::Assistant, vec![call("c"), call("c_2")])]);
+        let mut ids = CallIds::of(&history);
+        let start = |id: &str| {
+            Event::BlockStart(BlockStart {
+                index: 0,
+                block: Block::ToolCall(ToolCallStart {
+                    id: id.to_owned(),
+                    name: "look".to_owned(),
+                    kind: CallKind::Function,
+                }),
+            })
+        };
+        let mut events = ["c", "new", "c"].map(start);
+        ids.separate(&mut events);
+        let ids = events.map(|event| match event {
+            Event::BlockStart(BlockStart {
+                block: Block::ToolCall(call),
+                ..
+            }) => call.id,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(ids, ["c_3", "new", "c_4"]);
     }
 }

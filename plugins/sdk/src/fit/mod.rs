@@ -15,6 +15,7 @@ mod turns;
 
 use std::borrow::Cow;
 
+pub use calls::CallIds;
 pub use names::{Alphabet, FittedNames, Name, shortened};
 pub use schema::ToolSchemas;
 
@@ -122,6 +123,8 @@ impl Rules {
 pub struct Fitted {
     /// The names of tools that the provider knows under others.
     pub names: FittedNames,
+    /// The ids of the client's calls so far.
+    pub calls: CallIds,
     /// The names of fields that it left out.
     pub ignored: Vec<String>,
     places: Places,
@@ -210,6 +213,7 @@ pub fn fit(request: &mut Request, rules: &Rules) -> Fitted {
     let Task::Chat(chat) = &mut request.task else {
         return Fitted::default();
     };
+    let calls = CallIds::of(chat);
     let names = rules
         .tool_name
         .map(|rule| names::fit(chat, rule, &mut ignored))
@@ -235,6 +239,7 @@ pub fn fit(request: &mut Request, rules: &Rules) -> Fitted {
     schema::fit(chat, rules, &mut ignored);
     Fitted {
         names,
+        calls,
         ignored: ignored.into_names(),
         places,
     }

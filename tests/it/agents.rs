@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 use tests::scenario::{RESPONSES, Scenario, apis};
-use tests::{Gateway, Upstream, strict};
+use tests::upstream::Request;
+use tests::{Gateway, Reply, Upstream, strict};
 
 use crate::sdk::run;
 
@@ -12,18 +13,40 @@ const TURNS: usize = 20;
 /// Starts a provider that lets the model call two tools until it has seen enough results.
 async fn looping(api: &str) -> Upstream {
     let upstream = Upstream::start().await;
-    let answers = [Scenario::ParallelTools, Scenario::Text];
-    let [calls, text] = answers.map(|scenario| scenario.reply(api, false).expect("an answer"));
     let api = api.to_owned();
     upstream.always_by(move |request| {
         strict::reply_to(&api, request).unwrap_or_else(|| {
-            match results(&api, &request.json()) < 2 * TURNS {
-                true => calls.clone(),
-                false => text.clone(),
-            }
+            let seen = results(&api, &request.json());
+            let answer = match seen < 2 * TURNS {
+                true => Scenario::ParallelTools,
+                false => Scenario::Text,
+            };
+            let answer = answer.reply(&api, is_stream(&api, request));
+            of_turn(answer.expect("an answer"), seen)
         })
     });
     upstream
+}
+
+/// The reply with other ids of calls than in earlier turns: OpenAI's Agents SDK runs no call twice. Events of Bedrock have
+/// checksums, and stay as they are.
+fn of_turn(reply: Reply, seen: usize) -> Reply {
+    let body = reply.whole_body();
+    let Ok(text) = std::str::from_utf8(&body) else {
+        return reply;
+    };
+    let text = ["t1", "t2"].iter().fold(text.to_owned(), |text, id| {
+        text.replace(&format!("\"{id}\""), &format!("\"{id}_{seen}\""))
+    });
+    reply.body(text)
+}
+
+fn is_stream(api: &str, request: &Request) -> bool {
+    match api {
+        "gemini" => request.path.contains(":streamGenerateContent"),
+        "bedrock" => request.path.ends_with("/converse-stream"),
+        _ => request.json()["stream"] == true,
+    }
 }
 
 /// The number of results in a conversation.
@@ -101,4 +124,39 @@ async fn a_loop_of_chats_goes_on_with_another_model() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_loop_of_responses_goes_on_with_another_model() {
     run_loops("openai_loop.py", "/v1", &["other", "responses"]).await;
+}
+
+/// The dialects of the frameworks' models.
+const KINDS: [&str; 3] = ["chat", "responses", "messages"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes more SDKs: tests/run --sdks"]
+async fn pydantic_ai_ends_its_loop_before_each_provider() {
+    for kind in KINDS.iter().chain(&["gemini"]) {
+        run_loops("pydantic_ai/pydantic_ai_loop.py", "", &[kind]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes more SDKs: tests/run --sdks"]
+async fn openais_agents_sdk_ends_its_loop_before_each_provider() {
+    for kind in &KINDS[..2] {
+        run_loops("openai_agents/openai_agents_loop.py", "/v1", &[kind]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes more SDKs: tests/run --sdks"]
+async fn langgraph_ends_its_loop_before_each_provider() {
+    for kind in &KINDS {
+        run_loops("langchain/langchain_loop.py", "", &[kind]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes more SDKs: tests/run --sdks"]
+async fn vercels_streams_end_their_loop_before_each_provider() {
+    for kind in &KINDS {
+        run_loops("node/ai_loop.mjs", "", &[kind]).await;
+    }
 }

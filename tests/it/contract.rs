@@ -409,7 +409,10 @@ async fn a_custom_tool_and_its_calls_go_both_ways() {
         { "role": "tool", "tool_call_id": "c1", "content": "1" },
     ] });
 
-    upstream.will(Reply::chat_message(&called, "tool_calls"));
+    let mut next = call.clone();
+    next["id"] = "c2".into();
+    let says = json!({ "role": "assistant", "content": null, "tool_calls": [next] });
+    upstream.will(Reply::chat_message(&says, "tool_calls"));
     let answer = ask(&gateway, "scripted", &fields).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let sent = upstream.next_request().await.json();
@@ -417,10 +420,10 @@ async fn a_custom_tool_and_its_calls_go_both_ways() {
         assert_eq!(sent[field], fields[field], "{field}");
     }
     let answer = &answer.json()["choices"][0];
-    assert_eq!(answer["message"]["tool_calls"], json!([call]));
+    assert_eq!(answer["message"]["tool_calls"], json!([next]));
     assert_eq!(answer["finish_reason"], "tool_calls");
 
-    let begins = json!({ "index": 0, "id": "c1", "type": "custom", "custom": { "name": "query", "input": "" } });
+    let begins = json!({ "index": 0, "id": "c2", "type": "custom", "custom": { "name": "query", "input": "" } });
     let goes_on = |input: &str| json!({ "index": 0, "custom": { "input": input } });
     let calls = [begins, goes_on("SELECT "), goes_on("\"1\";")];
     let pieces = calls.clone().map(|call| json!({ "tool_calls": [call] }));

@@ -1,6 +1,8 @@
 //! Loops of agents' SDKs: twenty turns with parallel calls before each provider, strict as the real one (`tests::strict`).
 
-use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use tests::scenario::{RESPONSES, Scenario, apis};
 use tests::upstream::Request;
 use tests::{Gateway, Reply, Upstream, strict};
@@ -10,35 +12,34 @@ use crate::sdk::run;
 /// Turns with calls before the last answer.
 const TURNS: usize = 20;
 
-/// Starts a provider that lets the model call two tools until it has seen enough results.
-async fn looping(api: &str) -> Upstream {
+/// Starts a provider that lets the model call two tools in each of these turns, and say something in the next one.
+async fn looping(api: &str, turns: &Arc<AtomicUsize>) -> Upstream {
     let upstream = Upstream::start().await;
-    let api = api.to_owned();
+    let (api, turns) = (api.to_owned(), turns.clone());
     upstream.always_by(move |request| {
         strict::reply_to(&api, request).unwrap_or_else(|| {
-            let seen = results(&api, &request.json());
-            let answer = match seen < 2 * TURNS {
+            let turn = turns.fetch_add(1, Ordering::Relaxed);
+            let answer = match turn < TURNS {
                 true => Scenario::ParallelTools,
                 false => Scenario::Text,
             };
             let answer = answer.reply(&api, is_stream(&api, request));
-            of_turn(answer.expect("an answer"), seen)
+            of_turn(answer.expect("an answer"), turn)
         })
     });
     upstream
 }
 
-/// The reply with other ids of calls than in earlier turns: OpenAI's Agents SDK runs no call twice. Events of Bedrock have
-/// checksums, and stay as they are.
-fn of_turn(reply: Reply, seen: usize) -> Reply {
+/// The reply with other ids of calls than in earlier turns. Events of Bedrock have checksums, and stay as they are.
+fn of_turn(reply: Reply, turn: usize) -> Reply {
     let body = reply.whole_body();
     let Ok(text) = std::str::from_utf8(&body) else {
         return reply;
     };
-    let text = ["t1", "t2"].iter().fold(text.to_owned(), |text, id| {
-        text.replace(&format!("\"{id}\""), &format!("\"{id}_{seen}\""))
+    let renamed = ["t1", "t2"].iter().fold(text.to_owned(), |text, id| {
+        text.replace(&format!("\"{id}\""), &format!("\"{id}_{turn}\""))
     });
-    reply.body(text)
+    reply.body(renamed)
 }
 
 fn is_stream(api: &str, request: &Request) -> bool {
@@ -49,39 +50,13 @@ fn is_stream(api: &str, request: &Request) -> bool {
     }
 }
 
-/// The number of results in a conversation.
-fn results(api: &str, body: &Value) -> usize {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let count = |items: Vec<Value>, is_result: fn(&Value) -> bool| {
-        items.iter().filter(|item| is_result(item)).count()
-    };
-    let content = |messages: &Value, parts: &str| -> Vec<Value> {
-        let messages = list(messages).into_iter();
-        messages.flat_map(|message| list(&message[parts])).collect()
-    };
-    match api {
-        RESPONSES => count(list(&body["input"]), |item| {
-            item["type"] == "function_call_output"
-        }),
-        "anthropic" => count(content(&body["messages"], "content"), |block| {
-            block["type"] == "tool_result"
-        }),
-        "bedrock" => count(content(&body["messages"], "content"), |block| {
-            !block["toolResult"].is_null()
-        }),
-        "gemini" => count(content(&body["contents"], "parts"), |part| {
-            !part["functionResponse"].is_null()
-        }),
-        _ => count(list(&body["messages"]), |message| message["role"] == "tool"),
-    }
-}
-
 /// Runs a script before each provider. The model `other` is at the provider that follows in the list.
 async fn run_loops(script: &str, base: &str, more: &[&str]) {
     let apis = apis();
     for (index, api) in apis.iter().enumerate() {
         let next = &apis[(index + 1) % apis.len()];
-        let (upstream, other) = (looping(api).await, looping(next).await);
+        let turns = Arc::default();
+        let (upstream, other) = (looping(api, &turns).await, looping(next, &turns).await);
         let mut builder = Gateway::builder();
         for (name, api, upstream) in [("scripted", api, &upstream), ("other", next, &other)] {
             let adapter = if api == RESPONSES { "openai" } else { api };

@@ -1,4 +1,4 @@
-"""Runs twenty turns of tools by Anthropic's runner. Arguments: base_url api_key model."""
+"""Runs twenty turns of tools by Anthropic's runner; one result is an image. Arguments: base_url api_key model."""
 
 import sys
 
@@ -11,14 +11,17 @@ seen = []
 
 
 @beta_tool
-def look(at: int = 0) -> str:
+def look(at: int = 0):
     """Looks.
 
     Args:
         at: The place.
     """
     seen.append(at)
-    return "seen"
+    if len(seen) != 25:
+        return "seen"
+    picture = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+    return [{"type": "text", "text": "seen"}, {"type": "image", "source": picture}]
 
 
 runner = client.beta.messages.tool_runner(

@@ -1,5 +1,5 @@
 """Runs twenty turns of tools with another model from the tenth on: as an agent that keeps the answers as they come, cuts one of its
-calls, and compacts its history. Arguments: base_url api_key model other_model `chat` or `responses`."""
+calls, shows an image, and compacts its history. Arguments: base_url api_key model other_model `chat` or `responses`."""
 
 import sys
 
@@ -8,6 +8,7 @@ import openai
 base_url, api_key, model, other, kind = sys.argv[1:]
 client = openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
 schema = {"type": "object", "properties": {"at": {"type": "integer"}}}
+summary = {"role": "user", "content": "So far, you looked around."}
 turns = 0
 
 
@@ -37,6 +38,9 @@ def chat():
             # A user speaks before the second result.
             results.insert(1, {"role": "user", "content": "Go on."})
         messages += results
+        if turns == 15:
+            # A summary stands for the rest, also for the calls of the last results.
+            messages = [messages[0], summary, *results]
 
 
 def responses():
@@ -56,7 +60,12 @@ def responses():
         results = [{"type": "function_call_output", "call_id": call.call_id, "output": "seen"} for call in calls]
         if turns == 7:
             results.insert(1, {"role": "user", "content": "Go on."})
+        if turns == 12:
+            picture = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
+            results[0]["output"] = [{"type": "input_text", "text": "seen"}, picture]
         items += results
+        if turns == 15:
+            items = [summary, *results]
 
 
 said = {"chat": chat, "responses": responses}[kind]()

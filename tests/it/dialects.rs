@@ -1,11 +1,12 @@
 //! The table of requests in `host/docs/dialects.md`: the features of each client dialect and each adapter, compared with
-//! real requests. `cross.rs` compares the table of responses, and `sdk.rs` the table of clients.
+//! real requests to providers as strict as the real ones (`tests::strict`). `cross.rs` compares the table of responses, and
+//! `sdk.rs` the table of clients.
 
 use serde_json::{Value, json};
 use tests::scenario::{RESPONSES, Scenario, apis, gateway_with};
 use tests::source::root;
 use tests::speaker::Speaker;
-use tests::{Gateway, Upstream};
+use tests::{Gateway, Upstream, strict};
 
 /// A provider's signature, in the form for clients of Responses.
 const PROOF: &str = "weir.eyJwcm92aWRlciI6InNjcmlwdGVkIiwic2lnbmF0dXJlIjoiYzJsbiJ9";
@@ -283,7 +284,12 @@ fn features() -> Vec<Feature> {
 }
 
 /// The outcome of a feature: served, served without some fields, or rejected.
-async fn outcome(gateway: &Gateway, speaker: Speaker, fields: Option<&Value>) -> String {
+async fn outcome(
+    upstream: &Upstream,
+    gateway: &Gateway,
+    speaker: Speaker,
+    fields: Option<&Value>,
+) -> String {
     let Some(fields) = fields else {
         return "–".to_owned();
     };
@@ -302,8 +308,10 @@ async fn outcome(gateway: &Gateway, speaker: Speaker, fields: Option<&Value>) ->
         body[name] = value.clone();
     }
     let path = speaker.path("scripted", false);
+    let before = upstream.count();
     let answer = gateway.client().post(&path, &body).await;
     if answer.status != 200 {
+        assert_eq!(upstream.count(), before, "the provider: {}", answer.text());
         // The adapter rejects the request, or the dialect does for all adapters.
         assert_eq!(answer.status, 400, "{}", answer.text());
         let error = &answer.json()["error"];
@@ -353,17 +361,18 @@ async fn the_reference_says_what_each_dialect_can_ask_of_each_adapter() {
     let mut gateways = Vec::new();
     for api in apis() {
         let upstream = Upstream::start().await;
-        upstream.always(Scenario::Text.reply(&api, false).expect("an answer"));
+        let answer = Scenario::Text.reply(&api, false).expect("an answer");
+        strict::serve(&upstream, &api, answer);
         let gateway = gateway_with(&api, &upstream).await;
         gateways.push((upstream, gateway));
     }
     let mut table = table_head();
     for feature in features() {
         table += &format!("| {} |", feature.name);
-        for (_, gateway) in &gateways {
+        for (upstream, gateway) in &gateways {
             let mut outcomes = Vec::new();
             for (speaker, fields) in Speaker::ALL.into_iter().zip(&feature.fields) {
-                outcomes.push(outcome(gateway, speaker, fields.as_ref()).await);
+                outcomes.push(outcome(upstream, gateway, speaker, fields.as_ref()).await);
             }
             let mut told = outcomes.iter().filter(|outcome| *outcome != "–");
             let first = told.next().expect("a dialect has it");

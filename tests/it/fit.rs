@@ -498,10 +498,7 @@ async fn no_provider_refuses_what_is_right_in_another_dialect() {
         for model in models(&api) {
             let upstream = Upstream::start().await;
             let answer = Scenario::Text.reply(&api, false).expect("an answer");
-            let strict_api = api.clone();
-            upstream.always_by(move |request| {
-                strict::reply_to(&strict_api, request).unwrap_or_else(|| answer.clone())
-            });
+            strict::serve(&upstream, &api, answer);
             let gateway = gateway_with(&api, model, &upstream).await;
             for case in cases() {
                 for (speaker, fields) in Speaker::ALL.into_iter().zip(&case.fields) {

@@ -9,10 +9,7 @@ use tests::{Gateway, Upstream, strict};
 async fn caching(api: &str, setting: &str) -> (Upstream, Gateway) {
     let upstream = Upstream::start().await;
     let answer = Scenario::Text.reply(api, false).expect("an answer");
-    let rules = api.to_owned();
-    upstream.always_by(move |request| {
-        strict::reply_to(&rules, request).unwrap_or_else(|| answer.clone())
-    });
+    strict::serve(&upstream, api, answer);
     let (adapter, options) = match api {
         RESPONSES => (
             "openai",

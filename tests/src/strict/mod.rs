@@ -15,7 +15,7 @@ mod schema;
 use serde_json::{Value, json};
 
 use crate::scenario::RESPONSES;
-use crate::upstream::{Reply, Request};
+use crate::upstream::{Reply, Request, Upstream};
 
 /// One rule of an API.
 pub struct Rule {
@@ -86,6 +86,12 @@ pub fn refusal(
             words,
         })
     })
+}
+
+/// Lets a provider answer each request that breaks no rule.
+pub fn serve(upstream: &Upstream, api: &str, answer: Reply) {
+    let api = api.to_owned();
+    upstream.always_by(move |request| reply_to(&api, request).unwrap_or_else(|| answer.clone()));
 }
 
 /// Returns the provider's error for a request that breaks a rule.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tests::scenario::{RESPONSES, Scenario, apis};
+use tests::scenario::{Scenario, apis, provider};
 use tests::upstream::Request;
 use tests::{Gateway, Reply, Upstream, strict};
 
@@ -59,12 +59,7 @@ async fn run_loops(script: &str, base: &str, more: &[&str]) {
         let (upstream, other) = (looping(api, &turns).await, looping(next, &turns).await);
         let mut builder = Gateway::builder();
         for (name, api, upstream) in [("scripted", api, &upstream), ("other", next, &other)] {
-            let adapter = if api == RESPONSES { "openai" } else { api };
-            builder = builder.provider(name, adapter, Some(upstream));
-            if api == RESPONSES {
-                let options = format!("[providers.{name}.options]\napi = \"responses\"\n");
-                builder = builder.tables(&options);
-            }
+            builder = provider(builder, name, api, upstream);
         }
         let builder = builder
             .model("scripted", &["scripted"])

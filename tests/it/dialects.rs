@@ -293,20 +293,7 @@ async fn outcome(
     let Some(fields) = fields else {
         return "–".to_owned();
     };
-    let mut body = match speaker {
-        Speaker::Responses => {
-            json!({ "model": "scripted", "max_output_tokens": 2048, "input": "x" })
-        }
-        Speaker::Gemini => json!({
-            "contents": [{ "parts": [{ "text": "x" }] }], "generationConfig": { "maxOutputTokens": 2048 },
-        }),
-        Speaker::Chat | Speaker::Messages => json!({
-            "model": "scripted", "max_tokens": 2048, "messages": [{ "role": "user", "content": "x" }],
-        }),
-    };
-    for (name, value) in fields.as_object().expect("an object") {
-        body[name] = value.clone();
-    }
+    let body = speaker.with(fields);
     let path = speaker.path("scripted", false);
     let before = upstream.count();
     let answer = gateway.client().post(&path, &body).await;

@@ -1,7 +1,7 @@
 //! `prompt_caching = "auto"`: weir marks the prefixes that a provider keeps in its cache, if the client marks none.
 
 use serde_json::{Value, json};
-use tests::scenario::{RESPONSES, Scenario, apis};
+use tests::scenario::{Scenario, apis, gateway_of};
 use tests::speaker::Speaker;
 use tests::{Gateway, Upstream, strict};
 
@@ -10,28 +10,11 @@ async fn caching(api: &str, setting: &str) -> (Upstream, Gateway) {
     let upstream = Upstream::start().await;
     let answer = Scenario::Text.reply(api, false).expect("an answer");
     strict::serve(&upstream, api, answer);
-    let (adapter, options) = match api {
-        RESPONSES => (
-            "openai",
-            "[providers.scripted.options]\napi = \"responses\"\n",
-        ),
-        api => (api, ""),
-    };
     let model = match api {
         "bedrock" => "eu.anthropic.claude-haiku-4-5-20251001-v1:0",
         _ => "claude-haiku-4-5",
     };
-    let catalog = format!(
-        "[models.scripted]\ncontext_window = 8000000\nmax_output_tokens = 4000000\ndefault_output_tokens = 1000\n\
-         max_image_tokens = 100\nsupports_tools = true\nsupports_vision = true\n{setting}\n\
-         upstreams = [{{ provider = \"scripted\", model = \"{model}\" }}]\nprice = {{ input = 1, output = 2 }}\n"
-    );
-    let gateway = Gateway::builder()
-        .provider("scripted", adapter, Some(&upstream))
-        .tables(options)
-        .tables(&catalog)
-        .start()
-        .await;
+    let gateway = gateway_of(api, &upstream, model, setting).await;
     (upstream, gateway)
 }
 

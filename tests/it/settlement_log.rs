@@ -340,6 +340,15 @@ async fn another_node_folds_the_log_of_a_node_that_died() {
     lock.release().await;
     nodes.clock.advance(Duration::from_secs(25));
     let survivor = &nodes.ledgers[1];
+    sweep_up(&nodes, survivor).await;
+    let found = account(survivor).await;
+    assert_eq!(found.balance.total().micro(), FREE - 2 - 300);
+    assert_eq!(nodes.number(SETTLED).await, 3);
+    is_sound(&nodes.database).await;
+}
+
+/// Lets a node sweep until the logs are folded, and the blocks of other nodes are returned.
+async fn sweep_up(nodes: &Nodes, survivor: &Ledger) {
     patiently(async {
         while nodes.number(ROWS).await > 0 || nodes.blocks().await > 1 {
             // A sweep gives up while the node's last transaction holds its locks.
@@ -348,10 +357,15 @@ async fn another_node_folds_the_log_of_a_node_that_died() {
         }
     })
     .await;
-    let found = account(survivor).await;
-    assert_eq!(found.balance.total().micro(), FREE - 2 - 300);
-    assert_eq!(nodes.number(SETTLED).await, 3);
-    is_sound(&nodes.database).await;
+}
+
+async fn until_checkpointed(nodes: &Nodes, credits: &str) {
+    patiently(async {
+        while checkpointed(nodes).await != credits {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 /// Returns the credits of the checkpoints in the log.
@@ -384,21 +398,11 @@ async fn a_checkpoint_does_not_wait_for_its_account_and_its_request_ends_by_the_
     for micro in [300, 200] {
         ledger.note(&alice(), used("a", micro));
     }
-    patiently(async {
-        while checkpointed(&nodes).await != "0.0003" {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until_checkpointed(&nodes, "0.0003").await;
     assert_eq!(nodes.stored_holds().await, 0);
     end(ledger, "a", 400).await;
     // The row of checkpoints goes with its last request.
-    patiently(async {
-        while checkpointed(&nodes).await != "null" {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until_checkpointed(&nodes, "null").await;
     lock.release().await;
     assert_eq!(
         account(ledger).await.balance.total().micro(),
@@ -417,12 +421,7 @@ async fn requests_of_a_node_that_died_are_charged_their_checkpoints_once() {
     for hold in ["noted", "ended"] {
         dying.note(&alice(), used(hold, 300));
     }
-    patiently(async {
-        while checkpointed(&nodes).await != "0.0003" {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until_checkpointed(&nodes, "0.0003").await;
     let lock = AccountLock::take(&nodes.database).await;
     // Its settlement is in the log, and so is its checkpoint.
     end(dying, "ended", 500).await;
@@ -430,13 +429,7 @@ async fn requests_of_a_node_that_died_are_charged_their_checkpoints_once() {
     lock.release().await;
     nodes.clock.advance(Duration::from_secs(25));
     let survivor = &nodes.ledgers[1];
-    patiently(async {
-        while nodes.number(ROWS).await > 0 || nodes.blocks().await > 1 {
-            let _ = survivor.sweep().await;
-            nodes.clock.advance(Duration::from_secs(3));
-        }
-    })
-    .await;
+    sweep_up(&nodes, survivor).await;
     let found = account(survivor).await;
     assert_eq!(found.balance.total().micro(), FREE - 2 - 800);
     is_sound(&nodes.database).await;

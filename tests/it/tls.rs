@@ -266,22 +266,25 @@ async fn ssl_cert_file_names_the_trusted_authorities() {
         gateway.address().port()
     );
     fs::write(folder.path().join("weir.toml"), toml).expect("a file");
-    let probe = |authorities: Option<&Path>| {
-        let mut command = weir(folder.path());
-        command
-            .env_remove("SSL_CERT_FILE")
-            .env_remove("SSL_CERT_DIR");
-        command.envs(authorities.map(|file| ("SSL_CERT_FILE", file)));
-        let probed = command.args(["check", "--probe"]).output();
-        let probed = probed.expect("weir runs");
-        let said = text(&probed.stdout) + &text(&probed.stderr);
-        let line = said.lines().find(|line| line.contains("provider private"));
-        line.unwrap_or_else(|| panic!("{said}")).to_owned()
-    };
+    let probe = |authorities| probe(folder.path(), "provider private", authorities);
     let unknown = probe(None);
     assert!(unknown.contains("certificate"), "{unknown}");
     let known = probe(Some(&certificates.path().join("cert.pem")));
     assert!(known.contains("reached"), "{known}");
+}
+
+/// The line of `weir check --probe` about a part, with the authorities of a file alone.
+fn probe(folder: &Path, part: &str, authorities: Option<&Path>) -> String {
+    let mut command = weir(folder);
+    command
+        .env_remove("SSL_CERT_FILE")
+        .env_remove("SSL_CERT_DIR");
+    command.envs(authorities.map(|file| ("SSL_CERT_FILE", file)));
+    let probed = command.args(["check", "--probe"]).output();
+    let probed = probed.expect("weir runs");
+    let said = text(&probed.stdout) + &text(&probed.stderr);
+    let line = said.lines().find(|line| line.contains(part));
+    line.unwrap_or_else(|| panic!("{said}")).to_owned()
 }
 
 /// One server, and a node of a cluster.
@@ -318,21 +321,10 @@ fn redis_is_reached_over_tls() {
         let url = format!("{scheme}://:{PASSWORD}@127.0.0.1:{port}");
         let toml = format!("dev = true\ndefault_catalog = false\nredis_url = {url:?}\n");
         fs::write(folder.path().join("weir.toml"), toml).expect("a file");
-        let probe = |authorities: Option<&str>| {
-            let mut command = weir(folder.path());
-            command
-                .env_remove("SSL_CERT_FILE")
-                .env_remove("SSL_CERT_DIR");
-            command.envs(authorities.map(|file| ("SSL_CERT_FILE", file)));
-            let probed = command.args(["check", "--probe"]).output();
-            let probed = probed.expect("weir runs");
-            let said = text(&probed.stdout) + &text(&probed.stderr);
-            let line = said.lines().find(|line| line.contains("cache rediss"));
-            line.unwrap_or_else(|| panic!("{said}")).to_owned()
-        };
+        let probe = |authorities| probe(folder.path(), "cache rediss", authorities);
         let unknown = probe(None);
         assert!(unknown.contains("certificate"), "{unknown}");
-        let known = probe(Some(&certificate));
+        let known = probe(Some(Path::new(&certificate)));
         assert!(known.contains("accepts writes"), "{known}");
     }
 }

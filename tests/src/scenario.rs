@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use weir_sdk::aws::MessageStream;
 use weir_sdk::testing::aws_message;
 
-use crate::gateway::Gateway;
+use crate::gateway::{Builder, Gateway};
 use crate::source::provider_adapters;
 use crate::upstream::{Reply, Upstream};
 
@@ -52,21 +52,33 @@ pub fn apis() -> Vec<String> {
     names
 }
 
+/// Adds a provider with one of the [`apis`].
+pub fn provider(builder: Builder, name: &str, api: &str, upstream: &Upstream) -> Builder {
+    match api {
+        RESPONSES => {
+            let options = format!("[providers.{name}.options]\napi = \"responses\"\n");
+            let builder = builder.provider(name, "openai", Some(upstream));
+            builder.tables(&options)
+        }
+        adapter => builder.provider(name, adapter, Some(upstream)),
+    }
+}
+
 /// Starts a gateway with the model `scripted`, which this upstream serves by one of the [`apis`], with a price of searches.
 pub async fn gateway_with(api: &str, upstream: &Upstream) -> Gateway {
-    let (adapter, options) = match api {
-        RESPONSES => (
-            "openai",
-            "[providers.scripted.options]\napi = \"responses\"\n",
-        ),
-        adapter => (adapter, ""),
-    };
-    let builder = Gateway::builder().provider("scripted", adapter, Some(upstream));
-    let model = "[models.scripted]\ncontext_window = 8000000\nmax_output_tokens = 4000000\n\
-                 default_output_tokens = 1000\nmax_image_tokens = 100\nsupports_tools = true\n\
-                 supports_vision = true\nupstreams = [{ provider = \"scripted\" }]\n\
-                 price = { input = 1, output = 2, search = 0.01 }\n";
-    builder.tables(options).tables(model).start().await
+    gateway_of(api, upstream, "scripted", "").await
+}
+
+/// The same with the provider's name of the model, and with more settings of it.
+pub async fn gateway_of(api: &str, upstream: &Upstream, model: &str, settings: &str) -> Gateway {
+    let catalog = format!(
+        "[models.scripted]\ncontext_window = 8000000\nmax_output_tokens = 4000000\n\
+         default_output_tokens = 1000\nmax_image_tokens = 100\nsupports_tools = true\n\
+         supports_vision = true\nupstreams = [{{ provider = \"scripted\", model = \"{model}\" }}]\n\
+         price = {{ input = 1, output = 2, search = 0.01 }}\n{settings}\n"
+    );
+    let builder = provider(Gateway::builder(), "scripted", api, upstream);
+    builder.tables(&catalog).start().await
 }
 
 /// A response with a schema.

@@ -93,6 +93,25 @@ impl Speaker {
         }
     }
 
+    /// A short request to the model `scripted`, with these fields besides or instead.
+    pub fn with(self, fields: &Value) -> Value {
+        let mut body = match self {
+            Self::Responses => {
+                json!({ "model": "scripted", "max_output_tokens": 2048, "input": "x" })
+            }
+            Self::Gemini => json!({
+                "contents": [{ "parts": [{ "text": "x" }] }], "generationConfig": { "maxOutputTokens": 2048 },
+            }),
+            Self::Chat | Self::Messages => json!({
+                "model": "scripted", "max_tokens": 2048, "messages": [{ "role": "user", "content": "x" }],
+            }),
+        };
+        for (name, value) in fields.as_object().expect("an object") {
+            body[name] = value.clone();
+        }
+        body
+    }
+
     /// Sends the request, and reads the complete response.
     pub async fn ask(self, client: &Client, model: &str) -> Told {
         let question = self.question(model, "Hello", false);

@@ -242,7 +242,8 @@ async fn a_checkpoint_stores_its_hold() {
         assert_eq!(available(&ledger).await, FREE - 2_000);
         // A hold must not outlast every possible end of its request, wherever it is.
         clock.advance(Duration::from_secs(11));
-        assert_eq!(ledger.sweep().await.expect("an answer"), 2);
+        // The node's own sweep may have ended them already.
+        ledger.sweep().await.expect("an answer");
         assert_eq!(available(&ledger).await, FREE - 30);
         is_sound(database).await;
     })

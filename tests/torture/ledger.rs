@@ -20,7 +20,7 @@ const L1_LIMIT: Duration = Duration::from_secs(600);
 const SEEDS: u64 = 20_000;
 
 /// Maximum seeds until a planted defect is found.
-const SEEDS_TO_FIND: u64 = 1_000;
+const SEEDS_TO_FIND: u64 = 3_000;
 
 /// L1: random histories on SQLite and PostgreSQL, in batches of 1 to 64, each outcome compared with the oracle's.
 pub(crate) fn model() -> bool {

@@ -38,7 +38,7 @@ use crate::credits::Credits;
 use crate::log::{LogCheckpoint, LogRecord};
 use crate::operation::{
     AccountId, Action, BlockKey, BootId, Checkpoint, CommitResult, FillBlock, HoldId, OpenHold,
-    Operation, OperationOutcome, Settle,
+    Operation, OperationOutcome, PersistHold, Settle,
 };
 
 /// Locks over the accounts, so that threads rarely wait for each other.
@@ -104,8 +104,8 @@ struct MemoryBlock {
 #[derive(Debug)]
 pub struct TailRecord {
     record: LogRecord,
-    /// The operations of its fold: the hold, with the charge, and its end, as it was asked for.
-    fold: [Operation; 2],
+    /// The operation of its fold.
+    fold: Operation,
     hold: Arc<MemoryHold>,
     fence: i64,
     since: Instant,
@@ -163,8 +163,7 @@ pub struct PreparedBatch<'o> {
 #[derive(Debug)]
 enum Step<'o> {
     Persist(Arc<MemoryHold>),
-    /// The hold of a record in the tail, or its end.
-    Fold(Arc<TailRecord>, usize),
+    Fold(Arc<TailRecord>),
     /// A change of the node's own blocks, or a checkpoint of a hold before it.
     Own(Box<Operation>),
     Asked(&'o Operation),
@@ -298,11 +297,16 @@ impl Openings {
                 known.holds.values().chain(ending)
             });
             noted.extend(holds.filter(|hold| hold.is_of(run)).filter_map(|hold| {
-                let Action::Persist { open, .. } = &hold.persist.action else {
+                let Action::Persist(persist) = &hold.persist.action else {
                     return None;
                 };
                 let checkpoint = hold.checkpoint();
-                LogCheckpoint::new(open, hold.persist.at, hold.reserved, checkpoint.as_ref()?)
+                LogCheckpoint::new(
+                    &persist.open,
+                    hold.persist.at,
+                    hold.reserved,
+                    checkpoint.as_ref()?,
+                )
             }));
         }
         Some((fence, noted))
@@ -322,9 +326,9 @@ impl Openings {
             known.tail.retain(|record| !Arc::ptr_eq(record, refused));
             if known.tail.len() < before {
                 self.tail.fetch_sub(1, Ordering::Relaxed);
-                let [persist, _] = &refused.fold;
+                let run = &refused.hold.block.boot_id;
                 let hold = MemoryHold {
-                    persist: persist.clone(),
+                    persist: refused.record.hold_operation(run),
                     block: refused.hold.block.clone(),
                     amount: refused.hold.amount,
                     reserved: refused.record.charged(),
@@ -587,7 +591,7 @@ impl Openings {
         for (id, is_needed) in accounts {
             if let Some(known) = self.shard(id).get(id) {
                 for record in &known.tail {
-                    if is_needed || batch.steps.len() < 2 * FOLDED_AT_ONCE {
+                    if is_needed || batch.steps.len() < FOLDED_AT_ONCE {
                         batch.fold(record, number);
                     }
                 }
@@ -687,7 +691,7 @@ impl Openings {
                         }
                     }
                 }
-                Step::Fold(record, _) => record.is_folded.store(true, Ordering::Release),
+                Step::Fold(record) => record.is_folded.store(true, Ordering::Release),
                 Step::Own(_) | Step::Asked(_) => {}
             }
         }
@@ -803,7 +807,7 @@ impl<'o> PreparedBatch<'o> {
     /// Looks for records that have not had the effect which their callers were told.
     pub fn check_folds(&self, outcomes: &[OperationOutcome]) {
         for (step, outcome) in self.steps.iter().zip(outcomes) {
-            if let Step::Fold(record, 1) = step {
+            if let Step::Fold(record) = step {
                 record.record.check(outcome);
             }
         }
@@ -851,20 +855,13 @@ impl<'o> PreparedBatch<'o> {
         if record.batch.swap(number, Ordering::Relaxed) == 0 {
             self.new.push(record.record.hold().clone());
         }
-        for part in 0..record.fold.len() {
-            self.steps.push(Step::Fold(record.clone(), part));
-        }
+        self.steps.push(Step::Fold(record.clone()));
     }
 }
 
 impl TailRecord {
     pub fn record(&self) -> &LogRecord {
         &self.record
-    }
-
-    /// Returns the request's end, as it was asked for.
-    pub fn asked(&self) -> &Operation {
-        &self.fold[1]
     }
 
     /// Returns the run's fence at the request's end.
@@ -927,12 +924,12 @@ impl KnownAccount {
         let persist = Operation {
             account: id.clone(),
             at,
-            action: Action::Persist {
+            action: Action::Persist(Box::new(PersistHold {
                 open,
                 boot_id: boot_id.clone(),
-                plan: reserved.plan,
-                top_up: reserved.top_up,
-            },
+                reserved,
+                then: None,
+            })),
         };
         let opened = MemoryHold {
             persist,
@@ -959,13 +956,13 @@ impl KnownAccount {
         if is_stored || !credits.is_in_range() {
             return None;
         }
-        let Action::Persist { open, boot_id, .. } = &hold.persist.action else {
+        let Action::Persist(persist) = &hold.persist.action else {
             return None;
         };
         let (charged, fence) = pay(self, &hold, credits)?;
-        let record = LogRecord::new(open, hold.persist.at, asked, charged)?;
+        let record = LogRecord::new(&persist.open, hold.persist.at, asked, charged)?;
         let record = Arc::new(TailRecord {
-            fold: record.operations(boot_id),
+            fold: record.operation(&persist.boot_id),
             record,
             hold: hold.clone(),
             fence,
@@ -1140,7 +1137,7 @@ impl Step<'_> {
     fn operation(&self) -> &Operation {
         match self {
             Self::Persist(hold) => &hold.persist,
-            Self::Fold(record, part) => &record.fold[*part],
+            Self::Fold(record) => &record.fold,
             Self::Own(operation) => operation,
             Self::Asked(operation) => operation,
         }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
+use crate::account::Pools;
 use crate::budgets::{BudgetExceeded, BudgetPart, SetBudgets};
 use crate::credits::Credits;
 use crate::plans::{Period, Plan};
@@ -33,16 +34,7 @@ pub enum Action {
         claim: Option<Box<IdempotencyClaim>>,
     },
     /// Store a hold that was opened in memory.
-    Persist {
-        /// The request and the amount. Its parts are those with budgets.
-        open: OpenHold,
-        /// The run of the node that will end the hold.
-        boot_id: BootId,
-        /// The plan's credits that were reserved in memory.
-        plan: Credits,
-        /// The bought credits that were reserved in memory.
-        top_up: Credits,
-    },
+    Persist(Box<PersistHold>),
     /// Settle a hold at this usage.
     Settle(Settle),
     /// Release a hold: nothing was used.
@@ -128,6 +120,20 @@ pub struct OpenHold {
     /// parent's.
     pub top_up_only: bool,
     pub model: String,
+}
+
+/// Stores a hold that was opened in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PersistHold {
+    /// The request and the amount. Its parts are those with budgets.
+    pub open: OpenHold,
+    /// The run of the node that will end the hold.
+    pub boot_id: BootId,
+    /// The credits that were reserved in memory.
+    pub reserved: Pools,
+    /// The hold's checkpoint or its end, if the log has one. It is part of this operation, because a hold that is stored
+    /// without it would be ended without it if the node that folds the log failed in between.
+    pub then: Option<Operation>,
 }
 
 /// Maximum bytes of an idempotency key.
@@ -500,9 +506,8 @@ impl Operation {
 
     pub(crate) fn holds(&self) -> impl Iterator<Item = &HoldId> {
         let (hold, parent) = match &self.action {
-            Action::Open { open, .. } | Action::Persist { open, .. } => {
-                (Some(&open.hold), open.parent.as_ref())
-            }
+            Action::Open { open, .. } => (Some(&open.hold), open.parent.as_ref()),
+            Action::Persist(persist) => (Some(&persist.open.hold), None),
             Action::Settle(Settle { hold, .. })
             | Action::Checkpoint(Checkpoint { hold, .. })
             | Action::Release { hold, .. }

@@ -413,7 +413,7 @@ impl Oracle {
                 account.set_budgets(set, at);
                 Ok(OperationEffect::BudgetsSet)
             }
-            Action::Persist { .. }
+            Action::Persist(_)
             | Action::EndKey(_)
             | Action::Fold
             | Action::FillBlock(_)

@@ -53,6 +53,8 @@ pub enum Plant {
     BlocksBeforeLog,
     /// An ended run's checkpoints are deleted, and its holds in memory are not charged.
     LostCheckpoints,
+    /// A hold of an ended run is stored in an operation of its own, before its checkpoint or its end.
+    SplitFolds,
     /// On SQLite, a new run serves before it has folded the log of the earlier one.
     ServesBeforeLog,
     /// On SQLite, a command takes credits before it has folded the log.
@@ -63,12 +65,13 @@ pub enum Plant {
 
 impl Plant {
     /// The defects that each database can have.
-    pub const ALL: [(SqlDialect, Self); 10] = [
+    pub const ALL: [(SqlDialect, Self); 11] = [
         (SqlDialect::Postgres, Self::DoubleSettle),
         (SqlDialect::Postgres, Self::StaleBlock),
         (SqlDialect::Postgres, Self::UnfencedAppend),
         (SqlDialect::Postgres, Self::BlocksBeforeLog),
         (SqlDialect::Postgres, Self::LostCheckpoints),
+        (SqlDialect::Postgres, Self::SplitFolds),
         (SqlDialect::Sqlite, Self::DoubleSettle),
         (SqlDialect::Sqlite, Self::UnfencedAppend),
         (SqlDialect::Sqlite, Self::ServesBeforeLog),
@@ -264,14 +267,14 @@ impl Shared {
         let mut log = Vec::new();
         if self.plant != Plant::CommandBeforeLog {
             for ((run, _), records) in std::mem::take(&mut self.log) {
-                log.extend(records.iter().flat_map(|record| record.operations(&run)));
+                log.extend(records.iter().map(|record| record.operation(&run)));
             }
         }
         self.commit_alone(log.iter().chain([operation]));
         if self.plant != Plant::UnfencedCommand {
             self.fences.values_mut().for_each(|fence| *fence += 1);
         }
-        log.len() / 2
+        log.len()
     }
 
     fn is_known(&self, hold: &HoldId) -> bool {
@@ -749,7 +752,7 @@ impl Simulation {
         }
         for (record, waiter) in node.log.take_refused() {
             node.openings.take_back(&record);
-            let operation = record.asked().clone();
+            let operation = record.record().end();
             let next = node
                 .committer
                 .step([CommitterInput::Submit(operation, waiter)]);
@@ -1163,11 +1166,20 @@ impl Simulation {
             let holds = records.iter().map(|record| record.hold().clone());
             self.sweeping.insert(row, holds.collect());
             for record in records {
-                let [hold, end] = record.operations(run);
-                self.submit(node, hold, None);
-                self.submit(node, end, Some(Rc::default()));
+                self.fold(node, record.operation(run), Some(Rc::default()));
             }
         }
+    }
+
+    fn fold(&mut self, node: usize, mut operation: Operation, gone: Option<Rc<Cell<bool>>>) {
+        if self.shared.plant == Plant::SplitFolds
+            && let Action::Persist(persist) = &mut operation.action
+            && let Some(then) = persist.then.take()
+        {
+            self.submit(node, operation, None);
+            operation = then;
+        }
+        self.submit(node, operation, gone);
     }
 
     /// A node ends the holds in an ended run's row of checkpoints, once the other rows of its log are folded.
@@ -1187,9 +1199,7 @@ impl Simulation {
         self.ending.insert(run.clone(), (noted.clone(), holds));
         let node = self.random.below(self.nodes.len());
         for noted in noted {
-            let [hold, checkpoint] = noted.operations(run);
-            self.submit(node, hold, None);
-            self.submit(node, checkpoint, None);
+            self.fold(node, noted.operation(run), None);
             let expire = Operation {
                 account: noted.account().clone(),
                 at: self.now,
@@ -1260,6 +1270,11 @@ impl Simulation {
     fn hear(&mut self) {
         let answers: Vec<_> = self.answers.borrow_mut().drain(..).collect();
         for (operation, outcome) in answers {
+            // The fold of a record tells its request's end.
+            let operation = match operation.action {
+                Action::Persist(ref persist) => persist.then.clone().unwrap_or(operation),
+                _ => operation,
+            };
             if let Action::Open { open, .. } = &operation.action
                 && let Some(request) = self
                     .requests

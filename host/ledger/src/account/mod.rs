@@ -248,7 +248,7 @@ pub struct UsageDelta {
 pub fn apply(operation: &Operation, account: &mut Account) -> OperationOutcome {
     let outcome = act(operation, account);
     // Storing a hold frees nothing, and the next step may store another hold of the same account.
-    if !matches!(operation.action, Action::Persist { .. }) {
+    if !matches!(operation.action, Action::Persist(_)) {
         account.collect_owed(operation.at);
     }
     account.note_level(operation.at);
@@ -263,14 +263,10 @@ fn act(operation: &Operation, account: &mut Account) -> OperationOutcome {
             boot_id,
             claim,
         } => account.open(open, boot_id, claim.as_deref(), at),
-        Action::Persist {
-            open,
-            boot_id,
-            plan,
-            top_up,
-        } => {
-            let (plan, top_up) = (*plan, *top_up);
-            account.persist(open, boot_id, Pools { plan, top_up }, at)
+        Action::Persist(persist) => {
+            let stored = account.persist(persist, at)?;
+            let then = persist.then.as_ref();
+            then.map_or(Ok(stored), |then| apply(then, account))
         }
         Action::Settle(settle) => account.settle_and_end(settle, at),
         Action::Release { hold, cost } => account.release(hold, cost.as_deref(), at),

@@ -10,7 +10,7 @@ use crate::credits::Credits;
 use crate::keys::{self, IdempotencyKey, KeyedHoldState};
 use crate::operation::{
     BootId, Checkpoint, EndKey, HoldId, HoldState, IdempotencyClaim, LedgerRefusal, OpenHold,
-    OperationEffect, OperationOutcome, Settle,
+    OperationEffect, OperationOutcome, PersistHold, Settle,
 };
 use crate::usage::RequestUsage;
 
@@ -83,18 +83,18 @@ impl Account {
     }
 
     /// Stores a hold that was opened in memory.
-    pub(super) fn persist(
-        &mut self,
-        open: &OpenHold,
-        boot_id: &BootId,
-        reserved: Pools,
-        at: Millis,
-    ) -> OperationOutcome {
+    pub(super) fn persist(&mut self, persist: &PersistHold, at: Millis) -> OperationOutcome {
+        let PersistHold {
+            open,
+            boot_id,
+            reserved,
+            then: _,
+        } = persist;
         if !self.is_known(open)? {
-            let hold = match self.take_from_block(open, boot_id, reserved, at) {
+            let hold = match self.take_from_block(open, boot_id, *reserved, at) {
                 Some(hold) => hold,
                 None => {
-                    let reserved = self.reserve_again(&open.parts, reserved);
+                    let reserved = self.reserve_again(&open.parts, *reserved);
                     self.new_hold(open, boot_id, at, reserved, open.parts.clone())
                 }
             };

@@ -92,8 +92,7 @@ pub(super) async fn run(
                 }
                 for (record, caller) in queue.take_refused() {
                     store.openings().take_back(&record);
-                    let operation = record.asked().clone();
-                    let submitted = CommitterMessage::Operation(operation, caller);
+                    let submitted = CommitterMessage::Operation(record.record().end(), caller);
                     if submit.send(submitted).await.is_err() {
                         return;
                     }

@@ -197,18 +197,12 @@ impl Ledger {
     async fn fold_ended(&self, run: &BootId, records: &[LogRecord]) -> sqlx::Result<()> {
         let deadline = Instant::now() + SWEEP_TIMEOUT;
         let folds = records.iter().map(|record| async move {
-            let [hold, end] = record.operations(run);
-            // Both are in the committer's queue before the first one is done, and in this order.
-            let ended = tokio::join!(
-                biased;
-                self.submit_operation(hold, deadline),
-                self.submit_operation(end, deadline)
-            );
-            (record, ended)
+            let ended = self.submit_operation(record.operation(run), deadline);
+            (record, ended.await)
         });
         let folds = futures_util::future::join_all(folds).await;
         let mut folded = 0;
-        for (record, (_, ended)) in folds {
+        for (record, ended) in folds {
             match ended {
                 Ok(effect) if effect == record.effect() => folded += 1,
                 Err(error @ (LedgerError::Late | LedgerError::Unavailable)) => {
@@ -236,15 +230,15 @@ impl Ledger {
     async fn end_noted(&self, run: &BootId, noted: &[LogCheckpoint]) -> sqlx::Result<()> {
         let deadline = Instant::now() + SWEEP_TIMEOUT;
         let ends = noted.iter().map(|noted| async move {
-            let [hold, checkpoint] = noted.operations(run);
+            let hold = noted.operation(run);
             let expire = Action::Expire {
                 hold: noted.hold().clone(),
             };
             let expire = self.operation(noted.account(), expire);
-            let (_, _, ended) = tokio::join!(
+            // Both are in the committer's queue before the first one is done, and in this order.
+            let (_, ended) = tokio::join!(
                 biased;
                 self.submit_operation(hold, deadline),
-                self.submit_operation(checkpoint, deadline),
                 self.submit_operation(expire, deadline)
             );
             (noted, ended)

@@ -38,7 +38,7 @@ use crate::budgets::BudgetPart;
 use crate::credits::Credits;
 use crate::operation::{
     AccountId, Action, BootId, Checkpoint, HoldId, OpenHold, Operation, OperationEffect,
-    OperationOutcome, RequestSource, Settle,
+    OperationOutcome, PersistHold, RequestSource, Settle,
 };
 use crate::usage::RequestUsage;
 
@@ -103,8 +103,8 @@ impl LogCheckpoint {
         })
     }
 
-    /// Returns the operations that store the hold and its checkpoint.
-    pub fn operations(&self, run: &BootId) -> [Operation; 2] {
+    /// Returns the operation that stores the hold with its checkpoint.
+    pub fn operation(&self, run: &BootId) -> Operation {
         let checkpoint = Action::Checkpoint(Checkpoint {
             hold: self.hold.hold.clone(),
             credits: self.used,
@@ -115,7 +115,7 @@ impl LogCheckpoint {
             at: self.hold.ended,
             action: checkpoint,
         };
-        [self.hold.persist(run), checkpoint]
+        self.hold.persist(run, Some(checkpoint))
     }
 
     pub fn account(&self) -> &AccountId {
@@ -189,8 +189,18 @@ impl LogRecord {
         }
     }
 
-    /// Returns the operations that apply it to its account: the hold, with the credits of the charge only, and its end.
-    pub fn operations(&self, run: &BootId) -> [Operation; 2] {
+    /// Returns the operation that applies it to its account: the hold, with the credits of the charge only, and its end.
+    pub fn operation(&self, run: &BootId) -> Operation {
+        self.persist(run, Some(self.end()))
+    }
+
+    /// Returns the operation that stores the hold, with the credits of the charge only.
+    pub(crate) fn hold_operation(&self, run: &BootId) -> Operation {
+        self.persist(run, None)
+    }
+
+    /// Returns the request's end.
+    pub fn end(&self) -> Operation {
         let hold = self.hold.clone();
         let end = match self.released {
             true => Action::Release {
@@ -204,16 +214,15 @@ impl LogRecord {
                 end: None,
             }),
         };
-        let end = Operation {
+        Operation {
             account: self.account.clone(),
             at: self.ended,
             action: end,
-        };
-        [self.persist(run), end]
+        }
     }
 
-    /// Returns the operation that stores the hold with the record's credits.
-    fn persist(&self, run: &BootId) -> Operation {
+    /// Returns the operation that stores the hold with the record's credits, and with its checkpoint or its end.
+    fn persist(&self, run: &BootId, then: Option<Operation>) -> Operation {
         let open = OpenHold {
             hold: self.hold.clone(),
             amount: self.amount,
@@ -228,12 +237,12 @@ impl LogRecord {
         Operation {
             account: self.account.clone(),
             at: self.opened,
-            action: Action::Persist {
+            action: Action::Persist(Box::new(PersistHold {
                 open,
                 boot_id: run.clone(),
-                plan: self.plan,
-                top_up: self.top_up,
-            },
+                reserved: self.charged(),
+                then,
+            })),
         }
     }
 

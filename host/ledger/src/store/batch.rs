@@ -110,9 +110,11 @@ impl LoadedBatch {
             };
             match &operation.action {
                 // The hold belongs to another account.
-                Action::Open { open, .. } | Action::Persist { open, .. }
-                    if owners
-                        .get(&open.hold)
+                Action::Open { .. } | Action::Persist(_)
+                    if operation
+                        .holds()
+                        .next()
+                        .and_then(|hold| owners.get(hold))
                         .is_some_and(|owner| *owner != operation.account) =>
                 {
                     Err(LedgerRefusal::Conflict)

@@ -127,13 +127,13 @@ pub(super) fn commit_of_command(
     }
     let folds: Vec<_> = log
         .iter()
-        .flat_map(|(run, record)| record.operations(run))
+        .map(|(run, record)| record.operation(run))
         .collect();
     let all: Vec<_> = folds.iter().chain(operations).collect();
     let mut before = CachedAccounts::default();
     let (_, mut outcomes) = apply(&transaction, &mut before, &all, BTreeSet::new())?;
     let asked = outcomes.split_off(folds.len());
-    for ((_, record), outcome) in log.iter().zip(outcomes.iter().skip(1).step_by(2)) {
+    for ((_, record), outcome) in log.iter().zip(&outcomes) {
         record.check(outcome);
     }
     for statement in ["DELETE FROM ledger_log", RAISE_FENCES] {

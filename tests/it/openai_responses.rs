@@ -492,6 +492,78 @@ async fn items_of_hosted_tools_go_to_servers_of_their_dialect_alone() {
     }
 }
 
+#[tokio::test]
+async fn messages_and_their_phases_go_to_servers_of_their_dialect_and_back() {
+    let said = |phase: &str, text: &str| {
+        json!({ "type": "message", "role": "assistant", "phase": phase, "status": "completed",
+                "content": [{ "type": "output_text", "text": text, "annotations": [] }] })
+    };
+    let input = [
+        json!({ "role": "user", "content": "What is this?" }),
+        said("commentary", "I look."),
+        said("final_answer", "A turtle."),
+        json!({ "role": "user", "content": "And now?" }),
+    ];
+    let phases = |items: &Value| {
+        let items = items.as_array().expect("items").iter();
+        let said = items.filter(|item| item["role"] == "assistant");
+        let said = said.map(|item| (item["phase"].clone(), item["content"][0]["text"].clone()));
+        said.collect::<Vec<_>>()
+    };
+    for api in apis() {
+        let upstream = Upstream::start().await;
+        let is_of_dialect = api == RESPONSES;
+        upstream.always(match is_of_dialect {
+            true => Reply::json(
+                200,
+                &json!({
+                    "id": "resp_1", "object": "response", "status": "completed", "model": "scripted",
+                    "output": [said("commentary", "I look again."), said("final_answer", "Gone.")],
+                    "usage": { "input_tokens": 1, "output_tokens": 1, "total_tokens": 2 },
+                }),
+            ),
+            false => Scenario::Text.reply(&api, false).expect("an answer"),
+        });
+        let gateway = gateway_with(&api, &upstream).await;
+        let body = json!({ "model": "scripted", "input": input });
+        let answer = gateway.client().post(PATH, &body).await;
+        assert_eq!(answer.status, 200, "{api}: {}", answer.text());
+        let sent = upstream.next_request().await;
+        let ignored = answer.headers.get("x-weir-ignored");
+        if !is_of_dialect {
+            assert_eq!(ignored.expect("a name"), "phase", "{api}");
+            let sent = String::from_utf8_lossy(&sent.body).into_owned();
+            assert!(sent.contains("A turtle.") && !sent.contains("final_answer"));
+            continue;
+        }
+        assert_eq!(ignored, None);
+        assert_eq!(
+            phases(&sent.json()["input"]),
+            [
+                ("commentary".into(), "I look.".into()),
+                ("final_answer".into(), "A turtle.".into())
+            ]
+        );
+        let answer = answer.json();
+        assert_eq!(
+            phases(&answer["output"]),
+            [
+                ("commentary".into(), "I look again.".into()),
+                ("final_answer".into(), "Gone.".into())
+            ]
+        );
+
+        // The stored conversation has them, too.
+        let body =
+            json!({ "model": "scripted", "input": "More", "previous_response_id": answer["id"] });
+        let next = gateway.client().post(PATH, &body).await;
+        assert_eq!(next.status, 200, "{}", next.text());
+        let sent = upstream.next_request().await.json();
+        assert_eq!(phases(&sent["input"]).len(), 4, "{sent}");
+        assert_eq!(phases(&sent["input"])[3].0, "final_answer");
+    }
+}
+
 /// A call of the tool `patch` with this free text, as the provider of an adapter sends it.
 fn call_of_custom_tool(adapter: &str, patch: &str) -> Option<Reply> {
     let input = json!({ "input": patch });

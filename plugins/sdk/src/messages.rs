@@ -8,6 +8,10 @@ use crate::chat::{CallKind, Content, Role, ToolCall};
 use crate::custom::CustomArguments;
 use crate::wire::{object, raw, refuse};
 
+/// The kind of an opaque block that begins a message of the model in OpenAI's Responses API: `{"phase": "commentary"}`,
+/// or an empty object for a message without a phase that follows another one. Only clients of that API get it, and send it.
+pub const MESSAGE_MARK: &str = "message";
+
 /// The arguments of an earlier tool call as a JSON object. Free text is the object's only field.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]

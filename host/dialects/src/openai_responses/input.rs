@@ -7,13 +7,14 @@
 use std::collections::HashSet;
 
 use serde::Deserialize;
+use serde_json::json;
 use weir_sandbox::adapter::bindings::chat::{
     CacheLifetime, CallKind, Content, File, Image, Message, Opaque, Part, Reasoning, Role, Source,
     ToolCall, ToolContent, ToolResult,
 };
 
 use super::tools::{DefinedTool, tool};
-use super::wire::{self, ID_PREFIX};
+use super::wire::{self, ID_PREFIX, MESSAGE};
 use crate::json::{
     FieldFault, Text, base64_data, check_at_most, check_https_url, check_id, check_length, each,
     is_media_type_name, items, presentable, required, reread,
@@ -343,6 +344,10 @@ fn said(
     match role {
         // A response without content is empty, besides the other items of its turn.
         Role::Assistant => {
+            if let Some(phase) = item.phase.filter(|_| !parts.is_empty()) {
+                check_at_most(&phase, wire::MAX_PHASE_CHARS, "phase")?;
+                join(role, plain(Content::Opaque(phase_block(&phase))), messages);
+            }
             for part in parts {
                 join(role, part, messages);
             }
@@ -351,6 +356,14 @@ fn said(
         _ => messages.push(message(role, parts)),
     }
     Ok(())
+}
+
+/// Returns the mark of a message with a phase, before its parts.
+fn phase_block(phase: &str) -> Opaque {
+    Opaque {
+        kind: MESSAGE.to_owned(),
+        json: json!({ "phase": phase }).to_string(),
+    }
 }
 
 fn content(

@@ -18,6 +18,10 @@ written! {
             status: ItemStatus,
             /// The author's role.
             role: &'static str = [OneOf(&["assistant"])],
+            /// The provider's word for the purpose of the message, such as `commentary` or `final_answer`. Send it back
+            /// unchanged.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            phase: Option<String>,
             /// The parts of the message.
             content: Vec<OutputContent>,
         },

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
 use weir_sandbox::adapter::bindings::chat::{
     Block, CallKind, Citation, Event, FinishReason, Media, ToolCallStart,
 };
@@ -19,6 +20,7 @@ use super::items::{
     ReasoningSummary,
 };
 use super::order::EventOrder;
+use super::wire::{MAX_PHASE_CHARS, MESSAGE};
 use crate::proof::{ProvenContent, ReasoningProof};
 use crate::tool_names::ToolNames;
 
@@ -43,6 +45,8 @@ pub(super) struct Output {
     blocks: usize,
     /// Whether the last item is open.
     is_open: bool,
+    /// The phase of the next message.
+    phase: Option<String>,
     block: Option<OpenOutputBlock>,
     /// The end of the response.
     end: Option<ResponseEnd>,
@@ -65,6 +69,17 @@ enum OutputKind {
     Refusal,
     Reasoning,
     Call,
+}
+
+/// Returns the phase in a mark of a message.
+fn phase(mark: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Mark {
+        phase: Option<String>,
+    }
+    let mark = serde_json::from_str::<Mark>(mark).ok()?;
+    mark.phase
+        .filter(|phase| phase.chars().count() <= MAX_PHASE_CHARS)
 }
 
 /// The end of a response, in the dialect's words.
@@ -150,8 +165,14 @@ impl Output {
                 );
                 self.end = Some(end);
             }
-            // Opaque blocks of other dialects have no item.
-            Event::Opaque(_) => self.blocks += 1,
+            Event::Opaque(opaque) => {
+                self.blocks += 1;
+                // Opaque blocks of other dialects have no item.
+                if opaque.block.kind == MESSAGE {
+                    self.close(ItemStatus::Completed, writer);
+                    self.phase = phase(&opaque.block.json);
+                }
+            }
             Event::Fragment(_)
             | Event::Started(_)
             | Event::Logprobs(_)
@@ -276,6 +297,7 @@ impl Output {
                         id: self.id("msg"),
                         status: ItemStatus::InProgress,
                         role: "assistant",
+                        phase: self.phase.take(),
                         content: Vec::new(),
                     };
                     self.push(message, writer);

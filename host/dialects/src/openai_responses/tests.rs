@@ -264,10 +264,13 @@ fn items_of_one_turn_are_one_message() {
     assert_eq!(call.attachments.len(), 2);
     let said = &messages[2].parts;
     assert!(matches!(&said[0].content, Content::Reasoning(r) if r.text == "Hm."));
-    assert!(matches!(&said[1].content, Content::Text(text) if text == "So"));
-    assert!(matches!(&said[2].content, Content::Refusal(text) if text == "No"));
-    assert!(matches!(&said[3].content, Content::ToolCall(c) if c.kind == CallKind::Function));
-    assert!(matches!(&said[4].content, Content::ToolCall(c) if c.arguments == "free"));
+    assert!(
+        matches!(&said[1].content, Content::Opaque(mark) if mark.json == r#"{"phase":"commentary"}"#)
+    );
+    assert!(matches!(&said[2].content, Content::Text(text) if text == "So"));
+    assert!(matches!(&said[3].content, Content::Refusal(text) if text == "No"));
+    assert!(matches!(&said[4].content, Content::ToolCall(c) if c.kind == CallKind::Function));
+    assert!(matches!(&said[5].content, Content::ToolCall(c) if c.arguments == "free"));
     let [first, second] = &messages[3].parts[..] else {
         panic!("two results");
     };
@@ -535,6 +538,45 @@ fn everything() -> Vec<Event> {
 fn kinds(output: &Value) -> Vec<&str> {
     let items = output.as_array().unwrap().iter();
     items.map(|item| item["type"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn messages_of_an_answer_stay_apart_and_have_their_phases() {
+    let mark = |index, json: &str| {
+        let (kind, json) = ("message".to_owned(), json.to_owned());
+        let block = Opaque { kind, json };
+        Event::Opaque(OpaqueBlock { index, block })
+    };
+    let say = |index, text| {
+        let text = Event::Fragment(piece(index, text));
+        [begin(index, Block::Text), text, Event::BlockEnd(index)]
+    };
+    let mut events = vec![mark(0, r#"{"phase":"commentary"}"#)];
+    events.extend(say(1, "I look."));
+    events.push(mark(2, "{}"));
+    events.extend(say(3, "I see."));
+    events.push(mark(4, r#"{"phase":"final_answer"}"#));
+    events.extend(say(5, "A cat."));
+    events.extend(say(6, " Or two."));
+    events.push(Event::Finish(FinishReason::Stop));
+    let output = whole(&events)["output"].clone();
+    assert_eq!(put_together(&streamed(&events)), output);
+    let items = output.as_array().unwrap().iter();
+    let items: Vec<_> = items
+        .map(|item| {
+            let parts = item["content"].as_array().unwrap().iter();
+            let texts: Vec<_> = parts.map(|part| part["text"].as_str().unwrap()).collect();
+            (item["phase"].as_str(), texts)
+        })
+        .collect();
+    assert_eq!(
+        items,
+        [
+            (Some("commentary"), vec!["I look."]),
+            (None, vec!["I see."]),
+            (Some("final_answer"), vec!["A cat.", " Or two."]),
+        ]
+    );
 }
 
 #[test]

@@ -25,6 +25,10 @@ const MAX_INCLUDE: usize = 32;
 pub(super) const MAX_SCHEMA_NAME_CHARS: usize = 256;
 /// The maximum characters of the word for the display of reasoning.
 pub(super) const MAX_SUMMARY_CHARS: usize = 64;
+pub(super) const MAX_PHASE_CHARS: usize = 64;
+
+/// The kind of the opaque block that begins a message of the model which is not the first, or has a phase: an object with the phase.
+pub(super) const MESSAGE: &str = "message";
 
 /// The accepted values of `include`. Reasoning always has its sealed form; the other values belong to tools that no
 /// upstream has.
@@ -215,8 +219,9 @@ object! {
         "tools": tools: BoundedList<ResponsesTool<'de>, MAX_TOOLS>,
         /// The status in an earlier response. It has no effect.
         "status": status: IgnoredField,
-        /// The phase in an earlier response. It has no effect.
-        "phase": phase: IgnoredField,
+        /// In a `message` of the model: its phase, such as `commentary` or `final_answer`. Send it back unchanged. Only servers
+        /// of this API get it.
+        "phase": phase: String = [Chars(0, MAX_PHASE_CHARS)],
         // A field of responses besides the content, and a result of SDK helpers.
         "caller": caller: IgnoredField = [Hidden],
         "parsed_arguments": parsed_arguments: IgnoredField = [Hidden],

@@ -23,6 +23,7 @@ use crate::adapter::{Attachment, Failure, Request, Task};
 use crate::chat::{
     ChatRequest, Content, Message, Part, ResponseFormat, Role, ToolContent, ToolKind,
 };
+use crate::messages::MESSAGE_MARK;
 use crate::wire::Ignored;
 
 /// The rules of a provider for chats. The default allows everything.
@@ -272,12 +273,19 @@ fn participants(chat: &mut ChatRequest, rules: &Rules, ignored: &mut Ignored) {
 
 /// Drops what an earlier answer has of another provider's own, such as a search and its results: their content is in the text of the
 /// answer. Such blocks of the user are refused.
+/// The field of a message in its mark.
+const PHASE: &str = "phase";
+
 fn opaque_blocks(chat: &mut ChatRequest, places: &mut Places, ignored: &mut Ignored) {
     let messages = chat.messages.iter_mut();
     for message in messages.filter(|message| message.role == Role::Assistant) {
         message.parts.retain(|part| match &part.content {
             Content::Opaque(opaque) => {
-                ignored.add(&opaque.kind);
+                if opaque.kind == MESSAGE_MARK {
+                    ignored.add_if(opaque.json.contains(PHASE), PHASE);
+                } else {
+                    ignored.add(&opaque.kind);
+                }
                 false
             }
             _ => true,

@@ -163,7 +163,8 @@ impl ProviderApi for OpenAiReader {
         }
         if options.uses_responses {
             let (body, ignored) = responses::request::write(chat, &request, &options)?;
-            let reader = OpenAiReader::Responses(ResponsesApiResponse::default());
+            let client_speaks_it = request.client.dialect == responses::DIALECT;
+            let reader = OpenAiReader::Responses(ResponsesApiResponse::new(client_speaks_it));
             return Ok(StartedExchange {
                 exchange: ResponseReader::new(chat.stream, reader),
                 step: Step::Send(HttpRequest::post_json(

@@ -9,7 +9,7 @@ use weir_sdk::adapter::{
     StartedExchange, Step,
 };
 use weir_sdk::chat::{
-    AllowedTools, CallKind, ChatRequest, Content, CustomTool, JsonSchema, Reasoning,
+    AllowedTools, CallKind, ChatRequest, Content, CustomTool, JsonSchema, Opaque, Reasoning,
     ReasoningEffort, ReasoningRequest, ResponseFormat, Role, ToolCall, ToolChoice, ToolContent,
     ToolKind, ToolResult,
 };
@@ -20,10 +20,10 @@ use weir_sdk::testing::{
 
 use crate::{EVENT_STREAM, JSON, NO_REASONING, chat, message, request, setting};
 
-/// The adapter with the option `api`.
-struct Responses(OpenAi);
+/// The adapter with the option `api`, and with a client of this API or of another one.
+struct Responses<const OWN_CLIENT: bool = false>(OpenAi);
 
-impl Exchange for Responses {
+impl<const OWN_CLIENT: bool> Exchange for Responses<OWN_CLIENT> {
     fn describe() -> Description {
         OpenAi::describe()
     }
@@ -33,7 +33,10 @@ impl Exchange for Responses {
         OpenAi::configure(&options)
     }
 
-    fn begin(request: Request, configuration: &[u8]) -> Result<StartedExchange<Self>, Failure> {
+    fn begin(mut request: Request, configuration: &[u8]) -> Result<StartedExchange<Self>, Failure> {
+        if OWN_CLIENT {
+            request.client.dialect = "openai-responses".to_owned();
+        }
         let begun = OpenAi::begin(request, configuration)?;
         Ok(StartedExchange {
             exchange: Self(begun.exchange),
@@ -424,6 +427,76 @@ fn a_stream_and_a_whole_response_have_the_same_blocks() {
     // A server that streams nothing but the end.
     let late = stream(&[CREATED], &completed(OUTPUT));
     assert_eq!(read::<Responses>(EVENT_STREAM, &late), whole);
+}
+
+/// Two messages in a row, the first one in two parts.
+const MESSAGES: &str = r#"[
+    {"id":"msg_1","type":"message","role":"assistant","phase":"commentary","content":[
+        {"type":"output_text","text":"I look.","annotations":[]},{"type":"output_text","text":"I see.","annotations":[]}]},
+    {"id":"msg_2","type":"message","role":"assistant","content":[{"type":"output_text","text":"A cat.","annotations":[]}]}]"#;
+
+#[test]
+fn messages_stay_apart_for_clients_that_have_them() {
+    let added = r#"{"type":"response.output_item.added","output_index":0,"item":{"id":"msg_1","type":"message","role":"assistant","phase":"commentary","content":[]}}"#;
+    let first = r#"{"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":"I look."}"#;
+    let second = r#"{"type":"response.output_text.delta","output_index":0,"content_index":1,"delta":"I see."}"#;
+    let streamed = stream(&[CREATED, added, first, second], &completed(MESSAGES));
+    for (headers, answer) in [
+        (JSON, response("completed", MESSAGES, "")),
+        (EVENT_STREAM, streamed),
+    ] {
+        let said = |lines: Vec<String>| {
+            let lines = lines.into_iter();
+            let said = lines.filter(|line| line.contains(": ") || line.contains("message"));
+            said.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            said(read::<Responses<true>>(headers, &answer)),
+            [
+                r#"0 message {"phase":"commentary"}"#,
+                "1: I look.",
+                "2: I see.",
+                "3 message {}",
+                "4: A cat.",
+            ]
+        );
+        assert_eq!(
+            said(read::<Responses>(headers, &answer)),
+            ["0: I look.", "1: I see.", "2: A cat."]
+        );
+        check_every_cut::<Responses<true>>(headers, &answer);
+    }
+}
+
+#[test]
+fn a_message_has_its_phase_again() {
+    let mark = |phase: &str| {
+        Content::Opaque(Opaque {
+            kind: "message".to_owned(),
+            json: format!(r#"{{"phase":"{phase}"}}"#),
+        })
+    };
+    let parts = [
+        mark("commentary"),
+        text("I look."),
+        mark("final_answer"),
+        text("A cat."),
+        mark("commentary"),
+    ];
+    let mut chat = chat("Hi");
+    chat.messages.push(message(Role::Assistant, parts.into()));
+    let sent = weir_sdk::testing::send::<Responses<true>>(request(chat), &[]);
+    let sent = sent.expect("a request");
+    assert!(sent.ignored.is_empty());
+    let said = |phase: &str, text: &str| {
+        json!({ "type": "message", "role": "assistant", "phase": phase,
+                "content": [{ "type": "output_text", "text": text }] })
+    };
+    let expected = [
+        said("commentary", "I look."),
+        said("final_answer", "A cat."),
+    ];
+    assert_eq!(sent.body["input"].as_array().expect("items")[1..], expected);
 }
 
 #[test]

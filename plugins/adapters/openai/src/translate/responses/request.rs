@@ -4,7 +4,7 @@
 //! ([`is_advisory`]), cache hints, signatures, names of participants and seeds, and reasoning without its encrypted form.
 //! To send a new field, add it to [`Body`].
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use weir_sdk::adapter::{Attachment, BodyPart, Failure, Request};
 use weir_sdk::body::{self, Base64, Splices, Text};
@@ -13,7 +13,7 @@ use weir_sdk::chat::{
     ToolChoice, ToolContent, ToolKind, ToolResult,
 };
 use weir_sdk::fields::is_advisory;
-use weir_sdk::messages::{content_name, misplaced};
+use weir_sdk::messages::{MESSAGE_MARK, content_name, misplaced};
 use weir_sdk::wire::{Fields, Ignored, leave_out_extra, media_type, object, raw, refuse};
 
 use super::DIALECT;
@@ -32,6 +32,15 @@ const OWN_FIELDS: [&str; 6] = [
     "store",
     "include",
 ];
+
+/// Returns the phase in the mark of a message.
+fn phase(mark: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Mark {
+        phase: Option<String>,
+    }
+    serde_json::from_str::<Mark>(mark).ok()?.phase
+}
 
 /// Writes the body of the request; returns it with the names of omitted fields.
 ///
@@ -116,6 +125,8 @@ enum EndUser<'a> {
 enum InputItem<'a> {
     Message {
         role: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        phase: Option<String>,
         content: Vec<ContentPart<'a>>,
     },
     Reasoning {
@@ -367,6 +378,10 @@ impl<'a> RequestWriter<'a> {
                 self.add(part, message.role, &at, &mut items)?;
             }
         }
+        // The text behind a mark may have been left out.
+        items.retain(
+            |item| !matches!(item, InputItem::Message { content, .. } if content.is_empty()),
+        );
         Ok(items)
     }
 
@@ -404,6 +419,14 @@ impl<'a> RequestWriter<'a> {
                 });
                 return Ok(());
             }
+            (Content::Opaque(mark), Role::Assistant) if mark.kind == MESSAGE_MARK => {
+                items.push(InputItem::Message {
+                    role: "assistant",
+                    phase: phase(&mark.json),
+                    content: Vec::new(),
+                });
+                return Ok(());
+            }
             (Content::Opaque(item), Role::Assistant) if self.client_speaks_it => {
                 items.push(InputItem::Hosted(object(at, &item.json)?));
                 return Ok(());
@@ -433,9 +456,11 @@ impl<'a> RequestWriter<'a> {
             Some(InputItem::Message {
                 role: last,
                 content,
+                ..
             }) if *last == role => content.push(content_part),
             _ => items.push(InputItem::Message {
                 role,
+                phase: None,
                 content: vec![content_part],
             }),
         }

@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 use weir_sdk::adapter::{Event, Failure};
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{
-    Block, CallKind, Citation, FinishReason, Fragment, Span, Started, ToolCallStart,
+    Block, CallKind, Citation, FinishReason, Fragment, Opaque, Span, Started, ToolCallStart,
 };
+use weir_sdk::messages::MESSAGE_MARK;
 use weir_sdk::response::{self, or_absent};
 use weir_sdk::sse::SseEvent;
 use weir_sdk::text;
@@ -28,6 +30,10 @@ const PARAGRAPH: &str = "\n\n";
 /// The parsed part of the response.
 #[derive(Debug, Default)]
 pub struct ResponsesApiResponse {
+    /// Whether the client has messages, too: then each that follows another one, or has a phase, begins with a mark.
+    marks_messages: bool,
+    /// The item of the last block, if it is a message.
+    last_message: Option<u64>,
     is_started: bool,
     blocks: Blocks,
     items: BTreeMap<u64, ItemBlocks>,
@@ -44,6 +50,8 @@ struct ItemBlocks {
     reasoning: Option<ReasoningBlock>,
     /// Texts and refusals by the number of their part, with their characters.
     parts: BTreeMap<u64, (u32, usize)>,
+    /// What the provider calls the purpose of the message.
+    phase: Option<String>,
     /// The item's end has arrived.
     has_ended: bool,
 }
@@ -121,6 +129,8 @@ struct OutputItem<'a> {
     input: Option<String>,
     #[serde(default, deserialize_with = "or_absent")]
     encrypted_content: Option<String>,
+    #[serde(default, deserialize_with = "or_absent")]
+    phase: Option<String>,
     #[serde(borrow, default, deserialize_with = "or_absent")]
     summary: Option<Vec<OutputPart<'a>>>,
     #[serde(borrow, default, deserialize_with = "or_absent")]
@@ -148,6 +158,14 @@ struct UrlCitation {
 }
 
 impl ResponsesApiResponse {
+    /// Begins to read a response.
+    pub(in crate::translate) fn new(client_speaks_it: bool) -> Self {
+        Self {
+            marks_messages: client_speaks_it,
+            ..Self::default()
+        }
+    }
+
     pub(in crate::translate) fn read_event(
         &mut self,
         event: SseEvent<'_>,
@@ -177,7 +195,9 @@ impl ResponsesApiResponse {
             }
             "response.output_item.added" => {
                 if let Some(item) = event.item {
-                    self.begin_call(number, &read(item)?, events)?;
+                    let item = read(item)?;
+                    self.begin_call(number, &item, events)?;
+                    self.item(number)?.phase = item.phase;
                 }
             }
             "response.output_text.delta" => {
@@ -314,6 +334,7 @@ impl ResponsesApiResponse {
         }
         match item.kind.as_deref().unwrap_or_default() {
             "message" => {
+                self.item(number)?.phase = item.phase;
                 for (part, content) in item.content.into_iter().flatten().enumerate() {
                     let part = part as u64;
                     let is_new = !self.item(number)?.parts.contains_key(&part);
@@ -395,6 +416,7 @@ impl ResponsesApiResponse {
         self.has_calls = true;
         let start = ToolCallStart { id, name, kind };
         let index = self.blocks.begin(Block::ToolCall(start), events);
+        self.last_message = None;
         self.item(number)?.call = Some(CallBlock {
             index,
             kind,
@@ -441,11 +463,33 @@ impl ResponsesApiResponse {
                 let text = format!("an item has more than {MAX_ITEMS} parts");
                 return Err(Failure::malformed(text));
             }
-            None => (self.blocks.begin(block, events), 0),
+            None => {
+                self.begin_message(number, events)?;
+                (self.blocks.begin(block, events), 0)
+            }
         };
         let characters = characters + text.chars().count();
         self.item(number)?.parts.insert(part, (index, characters));
         events.push(Event::Fragment(Fragment { index, text }));
+        Ok(())
+    }
+
+    /// Marks the beginning of a message, if a client of this API could not tell it from the one before.
+    fn begin_message(&mut self, number: u64, events: &mut Vec<Event>) -> Result<(), Failure> {
+        let last = self.last_message.replace(number);
+        let item = self.item(number)?;
+        let is_first_part = item.parts.is_empty();
+        let phase = item.phase.take();
+        let is_marked = phase.is_some() || last.is_some_and(|last| last != number);
+        if self.marks_messages && is_first_part && is_marked {
+            let kind = MESSAGE_MARK.to_owned();
+            let json = match phase {
+                Some(phase) => json!({ "phase": phase }),
+                None => json!({}),
+            };
+            let json = json.to_string();
+            self.blocks.opaque(Opaque { kind, json }, events);
+        }
         Ok(())
     }
 
@@ -486,7 +530,10 @@ impl ResponsesApiResponse {
     ) -> Result<&mut ReasoningBlock, Failure> {
         let index = match &self.item(number)?.reasoning {
             Some(known) => known.index,
-            None => self.blocks.begin(Block::Reasoning, events),
+            None => {
+                self.last_message = None;
+                self.blocks.begin(Block::Reasoning, events)
+            }
         };
         let item = self.item(number)?;
         Ok(item.reasoning.get_or_insert(ReasoningBlock {

@@ -63,7 +63,10 @@ async fn measure(name: &str, url: &SecretUrl) -> bool {
     for number in 0..CLAIMS {
         let now = Millis(10 + number as i64);
         let began = Instant::now();
-        let claimed = store.claim("bench", now, Millis(i64::MAX)).await.unwrap();
+        let claimed = store
+            .claim("bench", u32::MAX, now, Millis(i64::MAX))
+            .await
+            .unwrap();
         took.push(began.elapsed());
         assert!(claimed.is_some());
     }

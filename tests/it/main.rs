@@ -145,6 +145,7 @@ mod swarm_events;
 mod swarm_handovers;
 mod swarm_limits;
 mod swarm_roles;
+mod swarm_stops;
 mod swarm_store;
 mod swarm_terminal;
 mod swarm_tools;

@@ -8,7 +8,7 @@ use tests::{Client, Gate, Gateway, Reply, Upstream, stores};
 
 use crate::billing::is_settled;
 use crate::swarm_tools::{calls, page};
-use crate::swarms::{agent, gateway, swarm};
+use crate::swarms::{STREAMED, agent, gateway, swarm};
 
 /// Returns an event's number, name and payload. A delta has no number.
 fn read(event: &str) -> (Option<i64>, String, Value) {
@@ -60,13 +60,20 @@ async fn what_a_model_says_is_told_as_it_comes_to_who_listens() {
     let upstream = Upstream::start().await;
     let (unheard, half) = (Gate::new(), Gate::new());
     upstream
-        .will(Reply::chat("Rivers rise.").after_gate(&unheard))
+        .will(Reply::chat_stream(["Rivers rise."]).after_gate(&unheard))
         .will(
             Reply::chat_stream(["Größe: ", "two", " metres.\u{1b}[2J"]).gate_before_piece(1, &half),
         );
-    let gateway = gateway(&upstream).await;
+    let builder = Gateway::builder().swarms().upstream("scripted", &upstream);
+    let gateway = builder.tables(STREAMED).start().await;
+    gateway.set_plan("pro").await;
     let client = gateway.client();
-    let id = ask(&client, &swarm(&[agent("a"), agent("b")])).await;
+    let agents = ["a", "b"].map(|name| {
+        let mut agent = agent(name);
+        agent["model"] = json!("streamed");
+        agent
+    });
+    let id = ask(&client, &swarm(&agents)).await;
     patiently(unheard.reached()).await;
     // In the middle of the first call, which had no listener at its beginning.
     let mut stream = follow(&client, &id, 0).await;
@@ -100,7 +107,8 @@ async fn what_a_model_says_is_told_as_it_comes_to_who_listens() {
     assert_eq!(next().await.1, "swarm_done");
     let asked: Vec<_> = upstream.requests().iter().map(|sent| sent.json()).collect();
     assert_eq!(asked.len(), 2);
-    assert_ne!(asked[0]["stream"], true, "nobody listened");
+    // Listeners change nothing.
+    assert_eq!(asked[0]["stream"], true, "nobody listened");
     assert_eq!(asked[1]["stream"], true);
     assert!(asked[1].get("step").is_none(), "{}", asked[1]);
     // The delta was sent, and is not stored.
@@ -111,7 +119,7 @@ async fn what_a_model_says_is_told_as_it_comes_to_who_listens() {
     let used = client.get("/usage/requests").await.json();
     let mut charged = 0.0;
     let requests = used["requests"].as_array().expect("a list").iter();
-    for request in requests.filter(|request| request["model"] == "scripted") {
+    for request in requests.filter(|request| request["model"] == "streamed") {
         charged += request["credits"].as_f64().expect("credits");
     }
     let credits = record["total_credits"].as_f64().expect("credits");

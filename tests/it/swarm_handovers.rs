@@ -40,7 +40,7 @@ async fn a_takeover_during_a_model_call_spends_the_budget_and_no_more() {
 #[tokio::test]
 async fn a_model_that_is_unavailable_for_a_while_is_asked_again() {
     let upstream = Upstream::start().await;
-    for _ in 0..6 {
+    for _ in 0..4 {
         upstream.will(Reply::error(503, "later"));
     }
     upstream.always(Reply::chat("Here again."));

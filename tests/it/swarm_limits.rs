@@ -97,7 +97,7 @@ async fn a_claim_reads_an_index_of_open_runs_and_no_history() {
         fill(database, 20, 300, 20).await;
         let oldest = oldest_statement(database.dialect());
         for (statement, literals) in [
-            (TURNS_STATEMENT, &["1", "8"][..]),
+            (TURNS_STATEMENT, &["1", "8", "'one'", "4"][..]),
             (&*oldest, &["'user-1'", "1"][..]),
         ] {
             let plan = plan(database, statement, literals).await;
@@ -212,7 +212,7 @@ async fn a_repeat_is_answered_before_credits_plan_and_tools_are_looked_at() {
     let app = gateway.app();
     let account = app.ledger.find_account(&AccountId(USER.to_owned())).await;
     let available = account.expect("an answer").expect("an account").available();
-    let over = available.total().to_json().as_f64().expect("a number") - 100.0;
+    let over = available.total().to_json().as_f64().expect("a number") - 20.0;
     let user = format!("/admin/users/{USER}/adjust");
     let admin = gateway.admin("root").await;
     let taken = json!({ "credits": -over, "pool": "plan", "reason": "test" });

@@ -5,12 +5,11 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 use tests::client::patiently;
-use tests::gateway::{Builder, USER, on_each_database};
+use tests::gateway::{Builder, on_each_database};
 use tests::stores::each_database;
 use tests::{Gate, Gateway, Reply, Upstream};
-use tokio::time::Instant;
+use weir_ledger::Credits;
 use weir_ledger::verify::verify;
-use weir_ledger::{AccountId, Credits, HoldId, OpenHold, RequestSource};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
@@ -22,6 +21,9 @@ use weir_swarms::swarm::store::{AcceptResult, LeaseError, NewRun, StepPosition, 
 
 use crate::billing::is_settled;
 use crate::swarm_events::numbered;
+
+/// The maximum runs of one user at an executor of these tests.
+const SHARE: u32 = 100;
 
 fn request() -> SwarmRequest {
     let body = json!({ "swarm_id": "s", "agents": [
@@ -108,7 +110,7 @@ async fn of_two_executors_that_race_for_a_lapsed_lease_one_has_it() {
             let now = Millis(1_000 * (round + 1));
             let claim = |owner| {
                 let store = &store;
-                async move { store.claim(owner, now, Millis(now.0 + 1_000)).await }
+                async move { store.claim(owner, SHARE, now, Millis(now.0 + 1_000)).await }
             };
             let (one, other) = tokio::join!(claim("one"), claim("other"));
             let claims = [one, other].map(|claim| claim.expect("the database answers"));
@@ -129,7 +131,7 @@ async fn an_executor_whose_lease_is_over_writes_nothing() {
         let store = store(&stores.database, &["alice"]).await;
         let id = accept(&store, "alice").await;
         let claim = async |owner, now, until| {
-            let claim = store.claim(owner, Millis(now), Millis(until)).await;
+            let claim = store.claim(owner, SHARE, Millis(now), Millis(until)).await;
             claim.expect("the database answers").expect("a run")
         };
         let zombie = claim("zombie", 1_000, 2_000).await;
@@ -176,7 +178,7 @@ async fn who_has_fewest_swarms_under_way_is_next() {
         }
         let mut users = Vec::new();
         while let Some(lease) = store
-            .claim("one", Millis(10), Millis(1_000))
+            .claim("one", SHARE, Millis(10), Millis(1_000))
             .await
             .expect("the database answers")
         {
@@ -184,6 +186,31 @@ async fn who_has_fewest_swarms_under_way_is_next() {
             users.push(run.expect("a run").user_id);
         }
         assert_eq!(users, ["alice", "bob", "alice", "bob", "alice"]);
+    })
+    .await;
+}
+
+/// Whatever the runs of one user wait for, those of others go on.
+#[tokio::test]
+async fn a_user_has_a_share_of_an_executor() {
+    each_database(async |stores| {
+        let store = store(&stores.database, &["alice", "bob"]).await;
+        for user in ["alice", "alice", "alice", "alice", "bob"] {
+            accept(&store, user).await;
+        }
+        let claim = async |owner| {
+            let lease = store.claim(owner, 2, Millis(10), Millis(1_000)).await;
+            let lease = lease.expect("the database answers")?;
+            let run = store.find(&lease.run_id).await.expect("an answer");
+            Some(run.expect("a run").user_id)
+        };
+        let mut users = Vec::new();
+        while let Some(user) = claim("one").await {
+            users.push(user);
+        }
+        assert_eq!(users, ["alice", "bob", "alice"]);
+        // Another executor has slots of its own.
+        assert_eq!(claim("two").await.as_deref(), Some("alice"));
     })
     .await;
 }
@@ -198,7 +225,7 @@ async fn users_take_turns_where_there_are_fewer_turns_than_users() {
         let mut users = Vec::new();
         for turn in 1..=6 {
             let now = Millis(turn * 10);
-            let lease = store.claim("one", now, Millis(now.0 + 5)).await;
+            let lease = store.claim("one", SHARE, now, Millis(now.0 + 5)).await;
             let lease = lease.expect("the database answers").expect("a run");
             let mut write = lease.begin(&store, now).await.expect("a lease");
             write.begin_agent(0).await.expect("written");
@@ -232,35 +259,14 @@ async fn with_a_swarm_that_waits(upstream: &Upstream, test: impl AsyncFn(&Gatewa
     .await;
 }
 
-/// Claims the swarm and reserves all of its user's credits, as an executor that fails at once.
+/// Claims the swarm, as an executor that fails at once.
 async fn take_up_and_vanish(gateway: &Gateway) {
     let app = gateway.app();
-    let (store, ledger) = (&app.swarms.store, &app.ledger);
-    let now = ledger.now();
-    let lease = store.claim("gone", now, Millis(now.0 + 60_000)).await;
+    let (store, now) = (&app.swarms.store, app.ledger.now());
+    let lease = store
+        .claim("gone", SHARE, now, Millis(now.0 + 60_000))
+        .await;
     let lease = lease.expect("the database answers").expect("a run");
-    let run = store.find(&lease.run_id).await.expect("an answer");
-    if run.expect("a run").parent_hold.is_none() {
-        let account = AccountId(USER.to_owned());
-        let found = ledger.find_account(&account).await.expect("an answer");
-        let hold = HoldId(ids::hold_id());
-        let all = OpenHold {
-            hold: hold.clone(),
-            amount: found.expect("an account").available().total(),
-            request_id: lease.run_id.clone(),
-            parent: None,
-            source: RequestSource::Agent,
-            source_id: None,
-            parts: Vec::new(),
-            top_up_only: false,
-            model: "swarm".to_owned(),
-        };
-        let opened = ledger.open(&account, all, Instant::now() + Duration::from_secs(30));
-        opened.await.expect("there are credits");
-        let mut write = lease.begin(store, now).await.expect("a lease");
-        write.set_parent_hold(&hold).await.expect("written");
-        write.commit().await.expect("the database answers");
-    }
     let lapsed = store.renew(&lease, now, now).await;
     assert!(lapsed.expect("the database answers"));
 }
@@ -277,19 +283,7 @@ async fn record_at_its_end(gateway: &Gateway, id: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_an_executor_that_is_gone_has_reserved_is_there_for_the_next_one() {
-    let upstream = Upstream::start().await;
-    upstream.always(Reply::chat("Done."));
-    with_a_swarm_that_waits(&upstream, async |gateway, id| {
-        take_up_and_vanish(gateway).await;
-        let record = record_at_its_end(gateway, id).await;
-        assert_eq!(record["status"], "completed", "{record}");
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_swarm_that_executors_vanish_over_is_given_up_and_nothing_stays_reserved() {
+async fn a_swarm_that_executors_vanish_over_is_given_up() {
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat("Done."));
     with_a_swarm_that_waits(&upstream, async |gateway, id| {

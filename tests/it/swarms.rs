@@ -14,6 +14,10 @@ use weir_storage::clock::ManualClock;
 use crate::billing::is_settled;
 use crate::swarm_events::numbered;
 
+/// A model whose plain responses weir streams from the provider.
+pub(crate) const STREAMED: &str = "[models.streamed]\ncontext_window = 100000\nmax_output_tokens = 8000\ndefault_output_tokens = 1000\nsupports_tools = true\n\
+     price = { input = 1.0, output = 1.0 }\nupstreams = [{ provider = \"scripted\", stream_plain = true }]\n";
+
 pub(crate) async fn gateway(upstream: &Upstream) -> Gateway {
     let builder = Gateway::builder().swarms().upstream("scripted", upstream);
     let gateway = builder.start().await;

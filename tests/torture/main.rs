@@ -49,7 +49,7 @@ mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 49] = [
+const ROWS: [(&str, &str); 50] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -238,6 +238,11 @@ const ROWS: [(&str, &str); 49] = [
         "200 swarms of 10 users on 4 executors: while all wait, each user's share is within 20 % of even",
     ),
     (
+        "X7",
+        "nodes that stop in an orderly way, or are killed, while models are at work on calls of swarms: each swarm completes after \
+         the restart, and each call is charged once",
+    ),
+    (
         "X9",
         "1,000 handovers of swarms with a model call under way, on each database: each swarm costs no more than its budget, \
          and no less than without a handover",
@@ -315,6 +320,7 @@ fn main() -> ExitCode {
             "X3" => swarms::races::run(),
             "X4" => swarms::outages::run(),
             "X6" => swarms::turns::run(),
+            "X7" => swarms::stops::run(),
             "X9" => swarms::handovers::run(),
             "T1" => readers::run(),
             "SOAK" => soak::run(),

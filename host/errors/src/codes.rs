@@ -300,9 +300,6 @@ codes! {
     SwarmFenced, CONFLICT, "SWARM_FENCED",
         "Another executor owns the swarm, or the swarm is over (internal).",
         "None.";
-    SwarmHoldEnded, CONFLICT, "SWARM_HOLD_ENDED",
-        "The reserved credits of the swarm ended (internal).",
-        "None.";
     TaskLimitReached, TOO_MANY_REQUESTS, "TASK_LIMIT_REACHED",
         "The user already has 100 tasks.",
         "Delete a task.";

@@ -120,7 +120,7 @@ impl Caller {
             source,
             source_id,
             parts,
-            parent: None,
+            most: None,
         }
     }
 

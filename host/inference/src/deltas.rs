@@ -7,7 +7,7 @@
 //!
 //! The same channels notify waiters of writes to a run ([`Deltas::watch`]), within this process only.
 //!
-//! **Invariant:** without listeners, there is no cost: the model call is then a plain request.
+//! **Invariant:** listeners change nothing: the upstream streams the response only if it would without them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,6 +17,7 @@ use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{Receiver, Sender};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use weir_sandbox::adapter::bindings::chat::{Block, Event};
 
 /// The maximum unread pieces of a listener. Beyond it, the listener loses the oldest.
@@ -25,6 +26,15 @@ const WAITING: usize = 256;
 /// The channels of runs with listeners. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Deltas(Arc<Mutex<HashMap<String, Weak<Channel>>>>);
+
+/// What is special about a model call that is a step of a swarm: an executor repeats it, on another node, too, until it has
+/// the response.
+pub struct StepCall {
+    /// The publisher of the output as it arrives.
+    pub publisher: Option<DeltaPublisher>,
+    /// Cancelled when nobody needs the response: the swarm is cancelled, or over.
+    pub over: CancellationToken,
+}
 
 /// A model call of an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -250,7 +260,7 @@ mod tests {
         assert!(own.written().now_or_never().is_some());
         assert!(own.written().now_or_never().is_none(), "it was told once");
         assert!(others.written().now_or_never().is_none());
-        // A waiter alone does not turn the model call into a stream.
+        // A waiter alone wants no text.
         assert!(deltas.publisher("run", 1, step()).is_none());
         drop((own, others));
         assert!(deltas.lock().is_empty());

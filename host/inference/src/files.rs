@@ -111,8 +111,8 @@ async fn require_least(
     is_in_plan: bool,
     resolved: &ResolvedRequest,
 ) -> Result<(), ApiError> {
-    // The hold of a swarm has its own bound.
-    if payer.parent.is_some() {
+    // A step of a swarm has its own bound.
+    if payer.most.is_some() {
         return Ok(());
     }
     let model = &resolved.model;

@@ -11,6 +11,8 @@
 //! | the gateway stops while such a request is at its provider | the whole hold |
 //! | stream failed after partial delivery | the same |
 //! | task aborted | the last checkpoint |
+//! | step of a swarm while its node stops | nothing: another node repeats it |
+//! | step of a swarm that is cancelled, or over | as for a client that disconnected |
 //! | plain response cut at the deadline, with usable text | the same as for a disconnected client |
 //! | any other end, without delivery | nothing |
 //! | response of a filter, without a hold | nothing |
@@ -226,12 +228,18 @@ impl Meter {
         amount: Credits,
         claim: Option<IdempotencyClaim>,
     ) -> Result<Millis, LedgerError> {
+        if let Some(most) = self.payer.most.filter(|most| amount > *most) {
+            return Err(LedgerError::Refused(LedgerRefusal::Insufficient {
+                required: amount,
+                available: most,
+            }));
+        }
         self.held = amount;
         let open = OpenHold {
             hold: self.hold.clone(),
             amount: self.held,
             request_id: self.metered.request_id.clone(),
-            parent: self.payer.parent.clone(),
+            parent: None,
             source: self.payer.source,
             source_id: self.payer.source_id.clone(),
             parts: self.parts(),
@@ -642,13 +650,6 @@ pub fn refused(error: LedgerError, parts: &InferenceParts) -> ApiError {
             "Other nodes hold the needed credits in reserve; retry later.",
         )
         .with_retry_after(Duration::from_secs(1)),
-        // A new hold cannot have ended, so this is the swarm's hold.
-        LedgerError::Refused(LedgerRefusal::Ended(_) | LedgerRefusal::UnknownHold) => {
-            ApiError::new(
-                ErrorCode::SwarmHoldEnded,
-                "The swarm's reserved credits have been released.",
-            )
-        }
         error => {
             tracing::error!(%error, "cannot reserve credits for a request");
             ApiError::new(

@@ -25,8 +25,8 @@ pub(super) async fn widen(
     route: &Route,
     resolved: &mut ResolvedRequest,
 ) {
-    // The hold of a swarm has its own bound.
-    let Some(widest) = resolved.widest_output.filter(|_| payer.parent.is_none()) else {
+    // A step of a swarm has its own bound.
+    let Some(widest) = resolved.widest_output.filter(|_| payer.most.is_none()) else {
         return;
     };
     let least = u64::from(resolved.output_limit);

@@ -16,7 +16,7 @@ use weir_storage::ids;
 use weir_upstream::error::{ExchangeError, Phase};
 
 use crate::attended::{self, BoxedWork};
-use crate::deltas::DeltaPublisher;
+use crate::deltas::StepCall;
 use crate::filters::{self, FilterResult};
 use crate::idempotency::{IdempotentRequest, RepeatResponse};
 use crate::meter::{self, CachedCharge, Meter, MeteredRequest};
@@ -32,8 +32,7 @@ use crate::{Customer, InferenceParts, attempts, files, output_limit};
 /// Serves a request of any kind; returns at the start of the response.
 ///
 /// weir drops `held`, such as the request's permit, before the client learns the end of the request. Therefore, the
-/// client may immediately send the next request. `publisher` receives a chat's output as it arrives, even if the client
-/// wants a plain response.
+/// client may immediately send the next request.
 pub async fn serve(
     parts: &Arc<InferenceParts>,
     held: impl Send + 'static,
@@ -41,10 +40,10 @@ pub async fn serve(
     context: RequestContext,
     mut work: Work,
     key: Option<IdempotentRequest>,
-    publisher: Option<DeltaPublisher>,
+    step: Option<StepCall>,
 ) -> Result<Response, ApiError> {
     let key = key.map(|key| customer.own(key));
-    let asked = ResponseTerms::of(parts, &customer, &mut work, key, publisher).await?;
+    let asked = ResponseTerms::of(parts, &customer, &mut work, key, step).await?;
     // One catalog serves the complete request, even if the configuration changes meanwhile.
     let catalog = parts.catalog.load();
     name_by_id(&catalog, work.model_mut(), &context);
@@ -97,7 +96,7 @@ struct ResponseTerms {
     session: Option<SessionTurn>,
     conversation: ConversationNames,
     key: Option<IdempotentRequest>,
-    publisher: Option<DeltaPublisher>,
+    step: Option<StepCall>,
     cache_use: CacheUse,
     /// The filters' results.
     passed: FilterResult,
@@ -120,7 +119,7 @@ impl ResponseTerms {
         customer: &Customer,
         work: &mut Work,
         key: Option<IdempotentRequest>,
-        publisher: Option<DeltaPublisher>,
+        step: Option<StepCall>,
     ) -> Result<Self, ApiError> {
         let mut terms = Self {
             id: ids::answer_id(),
@@ -129,7 +128,7 @@ impl ResponseTerms {
             session: None,
             conversation: ConversationNames::default(),
             key,
-            publisher,
+            step,
             cache_use: match work.is_cacheable() {
                 true => CacheUse::Allowed,
                 false => CacheUse::Absent,
@@ -138,12 +137,11 @@ impl ResponseTerms {
         };
         if let Work::Chat(call) = work {
             terms.conversation = call.conversation(&terms.id);
-            if call.continues_stored() || customer.payer.parent.is_some() {
+            if call.continues_stored() || terms.step.is_some() {
                 terms.cache_use = CacheUse::Bypass;
             }
             let owner = &customer.session_owner;
             terms.session = SessionTurn::begin(&parts.sessions, owner, call, &terms.id).await?;
-            call.request.stream |= terms.publisher.is_some();
         }
         Ok(terms)
     }
@@ -312,11 +310,12 @@ impl AdmittedRequest {
             deadline,
             // Images arrive only when they are complete, and a client that disconnects pays for them. An executor that
             // resumes a swarm requests the response again.
-            drain: match resolved.model.makes_images() || payer.parent.is_some() {
+            drain: match resolved.model.makes_images() || asked.step.is_some() {
                 true => None,
                 false => Some(parts.exchange_limits.hang_up_drain()),
             },
             shutdown: parts.shutdown.clone(),
+            over: asked.step.as_ref().map(|step| step.over.clone()),
         };
         let limits = ResponseLimits {
             output_limit: resolved.output_limit,
@@ -349,7 +348,7 @@ impl AdmittedRequest {
             held: Box::new(held),
             origins: std::mem::take(&mut resolved.origins),
             session: asked.session,
-            publisher: asked.publisher,
+            publisher: asked.step.and_then(|step| step.publisher),
             recorder,
         };
         let (relay, reply) = Relay::new(terms, meter, context.clone());

@@ -66,7 +66,7 @@ pub use self::budgets::{
 };
 pub use self::credits::Credits;
 pub use self::health::LedgerMetrics;
-pub use self::ledger::{HoldGuard, Ledger, LedgerError, Settlement, commit_one};
+pub use self::ledger::{Ledger, LedgerError, Settlement, commit_one};
 pub use self::operation::{
     AccountId, Action, Adjust, BootId, ChangeDirection, Checkpoint, EndKey, Grant, HoldId,
     HoldState, IdempotencyClaim, KeyConflict, LedgerRefusal, MAX_KEY_BYTES, OpenHold, Operation,

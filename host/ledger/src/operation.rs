@@ -190,8 +190,8 @@ pub struct Payer {
     pub source_id: Option<String>,
     /// The parts whose budgets apply besides the account's.
     pub parts: Vec<BudgetPart>,
-    /// The hold to draw on instead of the account.
-    pub parent: Option<HoldId>,
+    /// The most that the request may reserve: what is left of the budget of the swarm whose step it is.
+    pub most: Option<Credits>,
 }
 
 impl Payer {

@@ -5,12 +5,16 @@ pub(crate) mod kills;
 pub(crate) mod outages;
 mod outside;
 pub(crate) mod races;
+pub(crate) mod stops;
 pub(crate) mod turns;
 pub(crate) mod zombies;
 
 use std::fmt::Display;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use http::Method;
+use serde_json::Value;
 use sqlx::{AssertSqlSafe, Row};
 use tests::ledger::random::Random;
 use tests::stores::patient_database;
@@ -49,6 +53,8 @@ pub(crate) struct Ground<'r> {
     database: Database,
     /// Faults, with their swarms.
     faults: Vec<String>,
+    /// The number of requested swarms.
+    asked: AtomicU32,
 }
 
 /// A requested swarm.
@@ -122,6 +128,7 @@ impl<'r> Ground<'r> {
             client,
             database,
             faults: Vec::new(),
+            asked: AtomicU32::new(0),
         }
     }
 
@@ -145,10 +152,19 @@ impl<'r> Ground<'r> {
         let answer = self.runtime.block_on(self.patiently(client, asked));
         assert_eq!(answer.status, 202, "{}", answer.text());
         let id = answer.json()["execution_id"].as_str().map(str::to_owned);
-        Asked {
-            id: id.expect("an id"),
-            tag,
+        let id = id.expect("an id");
+        // Every second swarm is watched, which must change nothing.
+        if self.asked.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
+            let (client, path) = (
+                self.client.at(self.api.address()),
+                format!("/swarms/{id}/events"),
+            );
+            self.runtime.spawn(async move {
+                let events = client.follow(Method::GET, &path, &Value::Null).await;
+                events.try_rest().await;
+            });
         }
+        Asked { id, tag }
     }
 
     /// Returns the API's response to a request, which is retried while the API is busy.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -32,6 +34,8 @@ pub(super) enum Kind {
 pub(crate) struct Outside {
     pub(super) model: Upstream,
     pub(super) receiver: Upstream,
+    /// More thinking time of the model, in milliseconds.
+    thinks_ms: Arc<AtomicU64>,
 }
 
 impl Kind {
@@ -66,8 +70,23 @@ impl Outside {
         let (model, receiver) = (Upstream::start().await, Upstream::start().await);
         receiver.always(Reply::new(200).body("Noted.").after(RECEIVER_TIME));
         let address = receiver.address();
-        model.always_by(move |request| answer(&request.json(), address));
-        Self { model, receiver }
+        let thinks_ms = Arc::new(AtomicU64::new(0));
+        let thinks = thinks_ms.clone();
+        model.always_by(move |request| {
+            let more = Duration::from_millis(thinks.load(Ordering::Relaxed));
+            answer(&request.json(), address).after(MODEL_TIME + more)
+        });
+        Self {
+            model,
+            receiver,
+            thinks_ms,
+        }
+    }
+
+    /// Makes the model think for this time longer from now on.
+    pub(super) fn think(&self, longer: Duration) {
+        let ms = longer.as_millis() as u64;
+        self.thinks_ms.store(ms, Ordering::Relaxed);
     }
 
     /// Returns the tables of a configuration with both.
@@ -134,15 +153,14 @@ pub(super) fn output(task: &str) -> String {
 
 fn answer(request: &Value, receiver: SocketAddr) -> Reply {
     let task = task(request);
-    let reply = match turn(request) {
+    match turn(request) {
         0 => {
             let calls = Kind::ALL.map(|kind| kind.call(receiver, task));
             let message = json!({ "role": "assistant", "content": null, "tool_calls": calls });
             Reply::chat_message(&message, "tool_calls")
         }
         _ => Reply::chat_with_usage(&output(task), 10, 10),
-    };
-    reply.after(MODEL_TIME)
+    }
 }
 
 fn task(request: &Value) -> &str {

@@ -58,7 +58,7 @@ async fn race(name: &str, url: &SecretUrl, races: u32) -> bool {
             tokio::spawn(async move {
                 let until = Millis(now.0 + LEASE_MS);
                 store
-                    .claim(&format!("executor {executor}"), now, until)
+                    .claim(&format!("executor {executor}"), 100, now, until)
                     .await
             })
         });

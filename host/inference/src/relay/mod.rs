@@ -307,9 +307,19 @@ impl Relay {
     /// Whether the client pays for a failed request: it received a part of the response, or disconnected while the
     /// upstream was at work.
     fn is_owed(&self, error: &ExchangeError) -> bool {
+        if self.is_repeated(error) {
+            return false;
+        }
         let delivered = self.is_stream() && self.sequence.any_output();
         let was_at_work = error.is_cut_off() && (self.waits.asked || self.sequence.any_output());
         delivered || was_at_work && self.is_hung_up()
+    }
+
+    /// Whether another node repeats a failed request: this one stops, and a swarm needs the response.
+    fn is_repeated(&self, error: &ExchangeError) -> bool {
+        let over = self.waits.bounds.over.as_ref();
+        matches!(error, ExchangeError::ShuttingDown)
+            && over.is_some_and(|over| !over.is_cancelled())
     }
 
     /// Whether the client pays the whole hold of a failed request: the gateway stops while a provider works on a response
@@ -317,6 +327,7 @@ impl Relay {
     fn is_owed_whole(&self, error: &ExchangeError) -> bool {
         let is_accepted = self.waits.asked && self.status.is_none_or(|status| status.is_success());
         matches!(error, ExchangeError::ShuttingDown)
+            && !self.is_repeated(error)
             && is_accepted
             && !self.waits.upstream_streams
             && self.is_hung_up()
@@ -385,8 +396,7 @@ impl Relay {
             return Err(ExchangeError::Spent);
         }
         // An event with a finish reason ends the response already.
-        let is_delivered = self.is_stream() || self.publisher.is_some();
-        match self.meter.follow(&self.sequence, is_delivered) {
+        match self.meter.follow(&self.sequence, self.is_stream()) {
             Err(LimitReached) if self.sequence.end().is_err() => Err(ExchangeError::Spent),
             _ => Ok(()),
         }

@@ -19,12 +19,18 @@ pub(crate) struct RequestBounds {
     pub(crate) drain: Option<Duration>,
     /// The token for the end of the shutdown's grace period.
     pub(crate) shutdown: CancellationToken,
+    /// For a step of a swarm: the token for the end of its need. From then on, its client counts as disconnected.
+    pub(crate) over: Option<CancellationToken>,
 }
+
+/// The drain time of a step that nobody needs: its swarm ends within two seconds, and its record has the charge.
+const OVER_DRAIN: Duration = Duration::from_secs(1);
 
 /// The waits of a request.
 pub(super) struct Waits {
     pub(super) bounds: RequestBounds,
     stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    ending: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     timer: Timer,
     hung_up_at: Option<Instant>,
     /// Whether weir sent the request to an upstream, which may charge from then on.
@@ -38,6 +44,7 @@ impl Waits {
         Self {
             bounds,
             stopping: None,
+            ending: None,
             timer: Timer::default(),
             hung_up_at: None,
             asked: false,
@@ -84,6 +91,15 @@ impl Waits {
         if self.hung_up_at.is_none() && client.poll_gone(context).is_ready() {
             self.note_hang_up();
         }
+        if let Some(over) = &self.bounds.over {
+            let ending = self
+                .ending
+                .get_or_insert_with(|| Box::pin(over.clone().cancelled_owned()));
+            // Once it is ready, its future must not be polled again.
+            if over.is_cancelled() || ending.as_mut().poll(context).is_ready() {
+                self.note_hang_up();
+            }
+        }
         // Without a client, nobody awaits a fallback: its provider bills a plain response, which is read to its end.
         let is_fallback = phase == Phase::FirstByte && !self.upstream_streams;
         let until = until.filter(|_| !is_fallback || self.hung_up_at.is_none());
@@ -127,7 +143,13 @@ impl Waits {
     fn abandoned_at(&self) -> Option<Instant> {
         // Before weir has asked an upstream, nobody bills the request.
         let is_cut = self.upstream_streams || !self.asked;
-        let drain = self.bounds.drain.filter(|_| is_cut)?;
+        let is_over = self.bounds.over.as_ref();
+        let is_over = is_over.is_some_and(CancellationToken::is_cancelled);
+        let drain = match is_over {
+            true => Some(OVER_DRAIN),
+            false => self.bounds.drain,
+        };
+        let drain = drain.filter(|_| is_cut)?;
         self.hung_up_at.map(|at| at + drain)
     }
 }

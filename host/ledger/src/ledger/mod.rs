@@ -3,9 +3,8 @@
 mod append;
 mod upkeep;
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -67,25 +66,10 @@ struct LedgerInner {
     /// The end of this node's lease, in milliseconds of the monotonic clock.
     leased_until_ms: AtomicU64,
     renewing: Mutex<()>,
-    /// Holds that stay open for longer than any request.
-    kept_open: Arc<std::sync::Mutex<BTreeSet<HoldId>>>,
     health: Arc<CommitterHealth>,
     tasks: TaskTracker,
     stopping: CancellationToken,
     background: Background,
-}
-
-/// A guard for a hold of this node: sweeps ignore the hold's age while the guard exists.
-pub struct HoldGuard {
-    all: Arc<std::sync::Mutex<BTreeSet<HoldId>>>,
-    hold: HoldId,
-}
-
-impl Drop for HoldGuard {
-    fn drop(&mut self) {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.remove(&self.hold);
-    }
 }
 
 /// The final charge of a request.
@@ -141,7 +125,6 @@ impl Ledger {
             lease,
             leased_until_ms: AtomicU64::new(0),
             renewing: Mutex::new(()),
-            kept_open: Arc::default(),
             health: health.clone(),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
@@ -339,19 +322,6 @@ impl Ledger {
         let answer = answer.map_err(|_| LedgerError::Late)?;
         opening.release = None;
         done(answer).map(|_| at)
-    }
-
-    /// Protects a hold of this node from sweeps, even if it is older than any request. For holds that are parents of
-    /// others.
-    pub fn keep_open(&self, hold: &HoldId) -> HoldGuard {
-        let all = self.0.kept_open.clone();
-        all.lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(hold.clone());
-        HoldGuard {
-            all,
-            hold: hold.clone(),
-        }
     }
 
     /// Settles a hold at this usage. After the deadline, settling continues in the background.

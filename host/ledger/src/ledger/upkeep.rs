@@ -5,7 +5,6 @@
 //! holds of all nodes and the paid plans of all accounts.
 
 use std::io;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use super::{Ledger, LedgerError};
 use crate::committer::CommitterMessage;
 use crate::log::{LogCheckpoint, LogRecord};
 use crate::openings::FoldRequest;
-use crate::operation::{AccountId, Action, BootId, HoldId, LedgerRefusal, OperationEffect};
+use crate::operation::{AccountId, Action, BootId, LedgerRefusal, OperationEffect};
 use crate::store::{EndedLog, Fold, LogContent};
 
 /// Holds per sweep.
@@ -78,8 +77,7 @@ impl Ledger {
                 self.0
                     .store
                     .find_overdue(&self.0.boot_id, Millis(now.0 - longest), SWEPT);
-            let overdue = overdue.await?.into_iter();
-            orphans.extend(overdue.filter(|overdue| !self.is_kept_open(&overdue.hold)));
+            orphans.extend(overdue.await?);
             let deadline = Instant::now() + SWEEP_TIMEOUT;
             let found = orphans.len();
             let ended = orphans.into_iter().map(|orphan| async move {
@@ -514,11 +512,6 @@ impl Ledger {
                 Err(error) => tracing::warn!(%error, "cannot fold the ledger's entries"),
             }
         }
-    }
-
-    fn is_kept_open(&self, hold: &HoldId) -> bool {
-        let kept = self.0.kept_open.lock();
-        kept.unwrap_or_else(PoisonError::into_inner).contains(hold)
     }
 
     pub(super) fn is_leased(&self) -> bool {

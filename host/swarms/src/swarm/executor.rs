@@ -82,7 +82,8 @@ impl Executor {
             tokio::join!(
                 looking.take_up(),
                 looking.forget_old(),
-                looking.price_late_calls()
+                looking.price_late_calls(),
+                looking.end_cancelled()
             );
         };
         executor
@@ -125,7 +126,9 @@ impl RunSearch {
             let until = later(now, self.settings.lease);
             // The clock is read before the claim, so that the executor's view of the lease ends first.
             let ends = Instant::now() + self.settings.lease;
-            match self.parts.store.claim(&self.owner, now, until).await {
+            let share = self.settings.share();
+            let claimed = self.parts.store.claim(&self.owner, share, now, until);
+            match claimed.await {
                 Ok(Some(lease)) => {
                     let work = work(
                         self.parts.clone(),
@@ -164,6 +167,11 @@ impl RunSearch {
             .await;
     }
 
+    async fn end_cancelled(&self) {
+        let end = || self.parts.store.end_cancelled(self.parts.ledger.now());
+        self.repeat("end cancelled swarms", LOOK_EVERY, end).await;
+    }
+
     async fn forget_old(&self) {
         let forget = async || {
             let keep_ms = self.settings.keep.as_millis() as i64;
@@ -200,28 +208,37 @@ async fn work(
 ) {
     let ends = Mutex::new(ends);
     let calling = tokio::sync::Mutex::new(());
-    let may_stop = async {
+    let may_stop = async || {
         stopping.cancelled().await;
         // The run continues until a running tool call has its result.
         drop(calling.lock().await);
     };
-    tokio::select! {
-        worked = until(&ends, run::work(&parts, &lease, &calling)) => match worked {
-            Some(Ok(())) => {}
-            Some(Err(LeaseError::Lost)) => {
-                tracing::warn!(run = lease.run_id, "another executor owns the swarm now");
+    let mut is_cancelled = false;
+    loop {
+        tokio::select! {
+            worked = until(&ends, run::work(&parts, &lease, &calling)) => match worked {
+                Some(Ok(())) => {}
+                Some(Err(LeaseError::Lost)) => {
+                    tracing::warn!(run = lease.run_id, "another executor owns the swarm now");
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(run = lease.run_id, %error, "stopped work on a swarm; an executor will resume it");
+                }
+                None => lost(&lease),
+            },
+            () = keep(&parts, lease_for, &lease, &ends) => lost(&lease),
+            () = may_stop() => {
+                if let Err(error) = parts.store.give_up(&lease).await {
+                    tracing::warn!(run = lease.run_id, %error, "cannot release the lease of a swarm; it expires by itself");
+                }
             }
-            Some(Err(error)) => {
-                tracing::warn!(run = lease.run_id, %error, "stopped work on a swarm; an executor will resume it");
-            }
-            None => lost(&lease),
-        },
-        () = keep(&parts, lease_for, &lease, &ends) => lost(&lease),
-        () = may_stop => {
-            if let Err(error) = parts.store.give_up(&lease).await {
-                tracing::warn!(run = lease.run_id, %error, "cannot release the lease of a swarm; it expires by itself");
+            // The call under way is dropped. The next round writes the end.
+            () = parts.store.until_over(&lease.run_id, &parts.ledger), if !is_cancelled => {
+                is_cancelled = true;
+                continue;
             }
         }
+        return;
     }
 }
 

@@ -6,10 +6,13 @@
 //! models through the API ([`model`]), which charges each call like any other. Clients follow the events ([`stream`]),
 //! and receive models' output as it arrives ([`weir_inference::deltas`]).
 //!
-//! A single hold reserves the budget of a swarm, and its model calls draw on that hold. An executor that takes over a
-//! run first looks up the price of a running model call, if any; then it releases the previous executor's hold, and
-//! opens its own for the rest of the budget. Therefore, the holds and charges of a run never exceed its budget. A call
-//! that is still running at the end of its run is charged later: [`unpriced`] then adds its price to the run.
+//! Each model call has a hold of its own, of at most what is left of the budget. A run has one call at a time, and an
+//! executor that takes over a run repeats its call with the same idempotency key. Therefore, the holds and charges of a
+//! run never exceed its budget. A call is charged when its answer is stored with its key: a call that a node drops because it
+//! stops, or that ends with its node, costs nothing and is repeated. A call that is still running at the end of its run is
+//! charged later: [`unpriced`] then adds its price to the run.
+//!
+//! An executor works on few runs of one account, and a run that waits for the next try at its model leaves its executor.
 //!
 //! **Invariant:** each agent's result, and each of its steps, is committed once. **Invariant:** a model call is charged
 //! once, even if several executors request it. **Invariant:** an executor without the lease of a run writes nothing to
@@ -56,7 +59,7 @@ use weir_telemetry::spans::Tracer;
 use weir_tools::Tools;
 use weir_tools::task_credentials::TaskCredentials;
 
-use self::record::SwarmRecord;
+use self::record::{RunWait, SwarmRecord};
 use self::settings::SwarmSettings;
 pub use self::start::{executor_at, start_executor};
 use self::store::{SwarmRun, SwarmStore};
@@ -101,5 +104,6 @@ pub fn record_of(run: &SwarmRun) -> SwarmRecord {
         tokens_out: run.tokens_out,
         error: outcome.error,
         created_at: run.created_at.iso(),
+        current: run.waiting.as_ref().map(RunWait::shown),
     }
 }

@@ -72,17 +72,17 @@ pub enum ModelCallError {
         /// The rest of the parent hold.
         available: Credits,
     },
-    /// The parent hold does not exist any more.
-    NoHold,
     /// Another executor owns the run.
     Fenced,
     /// The call was made, but its response is lost.
     Lost { charged: Credits },
-    /// The API refuses the call for now: retry with the same key. The text is for the swarm's user.
+    /// The call failed for now, and nothing was charged: retry with the same key. The text is for the swarm's user.
     Later {
         why: String,
         /// The API's `Retry-After`.
         after: Option<Duration>,
+        /// Whether weir itself was the cause, or a limit of the account, and no provider was tried.
+        is_own: bool,
     },
     /// The swarm's principal may not use models any more.
     Refused {
@@ -139,6 +139,7 @@ fn later(why: impl Into<String>) -> CallReaction {
     CallReaction::End(ModelCallError::Later {
         why: why.into(),
         after: None,
+        is_own: true,
     })
 }
 
@@ -196,7 +197,7 @@ impl ModelApi {
         };
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
-        let after = retry_after(response.headers());
+        let facts = RetryFacts::of(status, response.headers());
         let body = read(response).await.map_err(unreachable)?;
         match status == StatusCode::OK {
             true => answer(&body).ok_or_else(|| {
@@ -204,7 +205,7 @@ impl ModelApi {
                     "The model's response is invalid.".to_owned(),
                 ))
             }),
-            false => Err(judge(status, after, &body)),
+            false => Err(judge(status, facts, &body)),
         }
     }
 }
@@ -245,7 +246,31 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     seconds.parse().ok().map(Duration::from_secs)
 }
 
-fn judge(status: StatusCode, after: Option<Duration>, body: &[u8]) -> CallReaction {
+/// What a response says about a retry, apart from its code.
+#[derive(Debug, Default)]
+struct RetryFacts {
+    after: Option<Duration>,
+    /// Whether a retry may succeed.
+    is_useful: bool,
+}
+
+impl RetryFacts {
+    fn of(status: StatusCode, headers: &HeaderMap) -> Self {
+        let says_no = headers
+            .get("x-should-retry")
+            .is_some_and(|value| value == "false");
+        let is_passing = matches!(
+            status,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
+        );
+        Self {
+            after: retry_after(headers),
+            is_useful: !says_no && (is_passing || status.is_server_error()),
+        }
+    }
+}
+
+fn judge(status: StatusCode, facts: RetryFacts, body: &[u8]) -> CallReaction {
     let Ok(CompletionErrorBody { error }) = serde_json::from_slice(body) else {
         return later(format!("The API responded with {status}."));
     };
@@ -258,28 +283,27 @@ fn judge(status: StatusCode, after: Option<Duration>, body: &[u8]) -> CallReacti
             required: error.required_credits.unwrap_or_default(),
             available: error.available_credits.unwrap_or_default(),
         }),
-        "SWARM_HOLD_ENDED" => CallReaction::End(ModelCallError::NoHold),
         "SWARM_FENCED" => CallReaction::End(ModelCallError::Fenced),
-        "KEY_ENDED" | "USER_DISABLED" | "FORBIDDEN" => CallReaction::End(ModelCallError::Refused {
-            code: error.code,
+        "KEY_ENDED" | "USER_DISABLED" | "FORBIDDEN" | "BUDGET_EXCEEDED" => {
+            CallReaction::End(ModelCallError::Refused {
+                code: error.code,
+                why: error.message,
+            })
+        }
+        // weir is busy or unavailable. Nothing was charged, or the charge follows: the key identifies it.
+        "OVERLOADED" | "TOO_MANY_AT_ONCE" | "RATE_LIMITED" | "LEDGER_BUSY"
+        | "LEDGER_UNAVAILABLE" | "STORE_UNAVAILABLE" | "CACHE_UNAVAILABLE"
+        | "SETTLEMENT_DELAYED" | "SHUTTING_DOWN" | "UNAUTHENTICATED" => {
+            CallReaction::End(ModelCallError::Later {
+                why: error.message,
+                after: facts.after,
+                is_own: true,
+            })
+        }
+        _ if facts.is_useful => CallReaction::End(ModelCallError::Later {
             why: error.message,
-        }),
-        // The API is busy or unavailable. Nothing was charged, or the charge follows: the key identifies it.
-        "OVERLOADED"
-        | "TOO_MANY_AT_ONCE"
-        | "RATE_LIMITED"
-        | "LEDGER_BUSY"
-        | "LEDGER_UNAVAILABLE"
-        | "STORE_UNAVAILABLE"
-        | "CACHE_UNAVAILABLE"
-        | "SETTLEMENT_DELAYED"
-        | "SHUTTING_DOWN"
-        | "UPSTREAM_BUSY"
-        | "UPSTREAM_UNAVAILABLE"
-        | "ADAPTER_UNAVAILABLE"
-        | "UNAUTHENTICATED" => CallReaction::End(ModelCallError::Later {
-            why: error.message,
-            after,
+            after: facts.after,
+            is_own: false,
         }),
         _ => CallReaction::End(ModelCallError::Failed(error.message)),
     }
@@ -324,18 +348,25 @@ mod tests {
             let body = format!(
                 r#"{{"error":{{"code":"{code}","message":"m","required_credits":2.5,"available_credits":1}}}}"#
             );
-            match judge(StatusCode::BAD_REQUEST, None, body.as_bytes()) {
-                CallReaction::End(ModelCallError::Later { why, .. }) => format!("later: {why}"),
+            let facts = RetryFacts {
+                after: None,
+                is_useful: code == "UPSTREAM_ERROR",
+            };
+            match judge(StatusCode::BAD_REQUEST, facts, body.as_bytes()) {
+                CallReaction::End(ModelCallError::Later { why, is_own, .. }) => {
+                    format!("later: {why} {is_own}")
+                }
                 CallReaction::End(error) => format!("{error:?}"),
                 CallReaction::Join => "join".to_owned(),
             }
         };
         assert_eq!(verdict("IDEMPOTENCY_IN_PROGRESS"), "join");
-        for code in ["OVERLOADED", "UPSTREAM_UNAVAILABLE", "LEDGER_BUSY"] {
-            assert_eq!(verdict(code), "later: m");
+        for code in ["OVERLOADED", "STORE_UNAVAILABLE", "LEDGER_BUSY"] {
+            assert_eq!(verdict(code), "later: m true");
         }
         assert_eq!(verdict("SWARM_FENCED"), "Fenced");
-        assert_eq!(verdict("UPSTREAM_ERROR"), "Failed(\"m\")");
+        assert_eq!(verdict("UPSTREAM_ERROR"), "later: m false");
+        assert_eq!(verdict("UPSTREAM_REJECTED"), "Failed(\"m\")");
         assert_eq!(
             verdict("QUOTA_EXCEEDED"),
             "TooDear { required: Credits(2500000), available: Credits(1000000) }"

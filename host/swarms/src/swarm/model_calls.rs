@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::{FromRef, State};
 use axum::response::Response;
 use http::HeaderMap;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use weir_dialects::{self as dialect, ChatCall};
 use weir_errors::{ApiError, ErrorCode};
 use weir_identity::endpoints::{Access, Endpoints};
@@ -14,7 +15,7 @@ use weir_identity::part_rates::PartRates;
 use weir_identity::service::{ServiceCaller, ServiceScope};
 use weir_identity::{IdentityParts, handlers, store, users};
 use weir_inference::Customer;
-use weir_inference::deltas::ModelStep;
+use weir_inference::deltas::{DeltaPublisher, ModelStep, StepCall};
 use weir_inference::idempotency::{IdempotencyHeader, IdempotentRequest};
 use weir_ledger::{AccountId, BudgetPart, Payer, RequestSource};
 use weir_request::context::RequestContext;
@@ -63,13 +64,14 @@ pub async fn create_agent_completion(
     let mut call = dialect::read_own(&body.bytes)?;
     call.needs_tools = true;
     let mut key = key.with_body(&body.bytes);
-    let mut publisher = None;
+    let mut called = None;
     let (payer, grant) = match take_id(&mut call, "execution_id")? {
         Some(id) => {
             let step = take_step(&mut call)?;
             let run = find_run(&swarms, &id, &headers).await?;
             let deltas = &swarms.deltas;
-            publisher = step.and_then(|step| deltas.publisher(&run.id, run.last_event, step));
+            let publisher = step.and_then(|step| deltas.publisher(&run.id, run.last_event, step));
+            called = Some(watched_call(&swarms, &run.id, publisher));
             key = key.map(IdempotentRequest::keeping_long_answers);
             let grant = grant_of(&swarms, &run).await?;
             (payer_of(run), grant)
@@ -109,7 +111,8 @@ pub async fn create_agent_completion(
     } = grant;
     let turn = (inference.admission).enter(&limits.account, limits.plan);
     let turn = turn.await?;
-    let held = (turn, body.room);
+    let (step, watch) = called.unzip();
+    let held = (turn, body.room, watch);
     let customer = Customer {
         session_owner: payer.account.clone(),
         rates: PartRates::default(),
@@ -119,16 +122,7 @@ pub async fn create_agent_completion(
         plan,
         models,
     };
-    weir_inference::serve(
-        inference,
-        held,
-        customer,
-        context,
-        call.into(),
-        key,
-        publisher,
-    )
-    .await
+    weir_inference::serve(inference, held, customer, context, call.into(), key, step).await
 }
 
 /// Takes the payer and the task out of a service's request. The dialect does not know these fields.
@@ -142,7 +136,7 @@ fn take_payer(call: &mut ChatCall) -> Result<Payer, ApiError> {
         source: RequestSource::Agent,
         source_id: task_id,
         parts: Vec::new(),
-        parent: None,
+        most: None,
     })
 }
 
@@ -176,14 +170,32 @@ async fn grant_of(swarms: &Swarms, run: &SwarmRun) -> Result<ModelGrant, ApiErro
     Ok(grant?)
 }
 
-/// Returns the payer of a swarm's call.
+/// Returns a swarm's call, and the guard of the task that watches the swarm during the call.
+fn watched_call(
+    swarms: &Arc<Swarms>,
+    run_id: &str,
+    publisher: Option<DeltaPublisher>,
+) -> (StepCall, DropGuard) {
+    let (over, done) = (CancellationToken::new(), CancellationToken::new());
+    let (swarms, run_id) = (swarms.clone(), run_id.to_owned());
+    let (ended, is_done) = (over.clone(), done.clone());
+    tokio::spawn(async move {
+        let until_over = swarms.store.until_over(&run_id, &swarms.inference.ledger);
+        if is_done.run_until_cancelled(until_over).await.is_some() {
+            ended.cancel();
+        }
+    });
+    (StepCall { publisher, over }, done.drop_guard())
+}
+
+/// Returns the payer of a swarm's call. A swarm has one call at a time, so that all that its other calls have cost is known.
 fn payer_of(run: SwarmRun) -> Payer {
     Payer {
+        most: Some(run.budget.saturating_sub(run.credits)),
         source_id: Some(run.task_id.unwrap_or(run.id)),
         parts: run.parts,
         account: AccountId(run.user_id),
         source: RequestSource::Agent,
-        parent: run.parent_hold,
     }
 }
 

@@ -98,6 +98,63 @@ pub struct SwarmRecord {
     pub error: Option<String>,
     /// Time of the request.
     pub created_at: String,
+    /// What a running swarm waits for, if it works on nothing meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current: Option<SwarmWait>,
+}
+
+/// What a swarm waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct SwarmWait {
+    /// Name of the agent.
+    pub agent: String,
+    /// Position of the agent in the order of execution, from 0.
+    pub number: i64,
+    /// Iteration of the agent, from 1.
+    pub iteration: u32,
+    /// The cause: `model`, for the next try at the agent's model.
+    pub waiting_for: &'static str,
+    /// Time of the first failed try.
+    pub since: String,
+    /// Number of failed tries.
+    pub tries: u32,
+    /// Time of the next try.
+    pub next_try_at: String,
+    /// Reason of the last failure.
+    pub last_error: String,
+}
+
+/// The stored failures of a model call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunWait {
+    /// Name of the agent.
+    pub agent: String,
+    /// Position of the agent.
+    pub number: i64,
+    pub iteration: u32,
+    /// The time of the first failed try.
+    pub since: Millis,
+    /// The number of failed tries.
+    pub tries: u32,
+    pub next_try_at: Millis,
+    /// The reason of the last failure.
+    pub last_error: String,
+}
+
+impl RunWait {
+    /// Returns its form for clients.
+    pub fn shown(&self) -> SwarmWait {
+        SwarmWait {
+            agent: self.agent.clone(),
+            number: self.number,
+            iteration: self.iteration,
+            waiting_for: "model",
+            since: self.since.iso(),
+            tries: self.tries,
+            next_try_at: self.next_try_at.iso(),
+            last_error: self.last_error.clone(),
+        }
+    }
 }
 
 /// The stored end of a swarm.

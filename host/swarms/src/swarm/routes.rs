@@ -184,13 +184,13 @@ pub async fn get_swarm(
     Ok(Json(in_full(&swarms, &run).await?))
 }
 
-/// `POST /swarms/{execution_id}/cancel`: cancels a swarm of the caller before its next step. Finished swarms stay
-/// unchanged.
+/// `POST /swarms/{execution_id}/cancel`: cancels a swarm of the caller within two seconds. A model call under way is dropped,
+/// and charged as for a client that disconnects. Finished swarms stay unchanged.
 #[utoipa::path(
     post, path = "/swarms/{execution_id}/cancel", tag = "swarms",
     params(("execution_id" = String, Path, description = "The swarm's id.")),
     responses(
-        (status = 204, description = "The swarm ends before its next step, or is over."),
+        (status = 204, description = "The swarm ends within two seconds, or is over."),
         (status = 403, description = "`FORBIDDEN`: another member created it. `MISSING_SCOPE`: the key has the scope `inference`."),
         (status = 404, description = "`NOT_FOUND`: you have no swarm with this id."),
     ),
@@ -209,7 +209,7 @@ pub async fn cancel_swarm(
     delete, path = "/swarms/{execution_id}", tag = "swarms",
     params(("execution_id" = String, Path, description = "The swarm's id.")),
     responses(
-        (status = 204, description = "The swarm ends before its next step; if it was over, it is deleted."),
+        (status = 204, description = "The swarm ends within two seconds; if it was over, it is deleted."),
         (status = 403, description = "`FORBIDDEN`: another member created it. `MISSING_SCOPE`: the key has the scope `inference`."),
         (status = 404, description = "`NOT_FOUND`: you have no swarm with this id."),
     ),
@@ -225,23 +225,25 @@ pub async fn delete_swarm(
     let done = match run.status.is_over() {
         true => store.delete(&run.id).await.map(drop),
         false => {
-            store
-                .request_cancel(&run.id, swarms.inference.ledger.now())
+            let cancelled = store.cancel(&run.id, swarms.inference.ledger.now());
+            return cancelled
                 .await
+                .map_err(failed)
+                .map(|_| StatusCode::NO_CONTENT);
         }
     };
     done.map_err(|error| failed(error.into()))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Cancels a swarm of the caller before its next step.
+/// Cancels a swarm of the caller.
 pub async fn cancel(swarms: &Swarms, caller: &Caller, id: &str) -> Result<(), ApiError> {
     let run = own(swarms, caller, id).await?;
     caller.require_author(&run.parts)?;
-    let cancel = swarms
-        .store
-        .request_cancel(&run.id, swarms.inference.ledger.now());
-    cancel.await.map_err(|error| failed(error.into()))
+    let now = swarms.inference.ledger.now();
+    let cancelled = swarms.store.cancel(&run.id, now).await;
+    swarms.deltas.tell_written(&run.id);
+    cancelled.map(drop).map_err(failed)
 }
 
 /// `GET /swarms/{execution_id}/events`: streams the events of a swarm of the caller, from the start or after an event.

@@ -18,7 +18,7 @@ pub struct SwarmSettings {
     /// Model of agents that name none. Default: `claude-sonnet-5-5`, else the first model with tools; none
     /// that ends within 60 days, if another fits.
     pub default_model: Option<String>,
-    /// Swarms that one executor runs at once. Default: 16.
+    /// Swarms that one executor runs at once, of one account at most a quarter of them. Default: 16.
     pub concurrent: NonZeroU32,
     /// Milliseconds, at least 500, after which another executor takes over the swarms of a stopped one. Default:
     /// 30,000.
@@ -36,6 +36,13 @@ pub struct ExecutorSettings {
     pub lease: Duration,
     /// The time for which finished runs are kept.
     pub keep: Duration,
+}
+
+impl ExecutorSettings {
+    /// The maximum concurrent runs of one account.
+    pub fn share(&self) -> u32 {
+        (self.concurrent.get() / 4).max(1)
+    }
 }
 
 impl Default for SwarmSettings {

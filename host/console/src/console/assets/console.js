@@ -56,7 +56,7 @@ if (followed) {
     clearTimeout(wanted);
     wanted = setTimeout(() => htmx.ajax("GET", `${path}/state`, { target: "#state", swap: "outerHTML" }), 150);
   };
-  for (const name of ["agent_start", "tool_call", "agent_done"]) {
+  for (const name of ["agent_start", "agent_waiting", "tool_call", "agent_done"]) {
     events.addEventListener(name, () => {
       if (name !== "tool_call") said.textContent = "";
       panel.hidden = !said.textContent;

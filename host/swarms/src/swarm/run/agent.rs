@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use weir_inference::deltas::ModelStep;
 use weir_ledger::Credits;
 use weir_ledger::pricing::{self, UsageBound};
 use weir_sandbox::printable;
+use weir_storage::clock::Millis;
 use weir_upstream::usage::OUTPUT_SLACK_TOKENS;
 
 use super::journal::JournalEntry;
 use super::state::{ActiveRun, EXHAUSTED, RunHalt, StepBreak, refused, text_of};
 use crate::swarm::estimate::LEAST_TOKENS;
 use crate::swarm::model::{ModelAnswer, ModelCall, ModelCallError};
-use crate::swarm::record::AgentStatus;
+use crate::swarm::record::{AgentStatus, RunWait};
 use crate::swarm::request::SwarmAgent;
 use crate::swarm::store::{LeaseError, NewStep, RunStep, StepEnd, StepPosition};
 
@@ -27,9 +28,22 @@ const MAX_LOWERED: usize = 4;
 
 /// The maximum bytes of a refusal in a message to users.
 const MAX_REFUSAL_BYTES: usize = 300;
-/// The pauses before a retry of a busy or unavailable model.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The pauses before the next try at a model, each four times as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The longest pause while weir itself is unavailable.
+const OWN_PAUSE: Duration = Duration::from_secs(5);
+
+/// The longest pause in which a run stays with its executor.
+const SHORT_PAUSE: Duration = Duration::from_secs(1);
+
+/// The maximum tries of a model call that fail at providers.
+const MAX_TRIES: u32 = 6;
+
+/// The maximum time of all tries of a model call.
+const MAX_TRYING: Duration = Duration::from_secs(600);
 
 /// The user's message for a charged but lost response.
 const LOST: &str = "The model's answer was lost.";
@@ -177,17 +191,14 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             None => (self.key(iteration), self.agent.max_tokens, false),
         };
         match is_noted {
-            // The call's price belongs to the previous hold, and is settled before the rest is reserved again.
             true => self.running.look().await?,
             false => {
-                self.running.ensure_hold().await?;
                 if self.running.remaining() <= Credits::ZERO {
                     return Err(exhausted());
                 }
             }
         }
         let (mut lowered, mut anew) = (0, 0);
-        let mut pause = FIRST_PAUSE;
         loop {
             let body = self.body(iteration, limit);
             if !is_noted {
@@ -211,6 +222,9 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
                     let fits = self.fitting(limit, required, available);
                     match fits.filter(|_| lowered <= MAX_LOWERED) {
                         Some(lower) => limit = lower,
+                        None if available < self.running.remaining() => {
+                            return Err(without_credits());
+                        }
                         None => return Err(exhausted()),
                     }
                 }
@@ -225,23 +239,11 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
                     self.lost(place, charged).await?;
                     return Err(IterationEnd::Failed(LOST.to_owned()));
                 }
-                Err(ModelCallError::NoHold) => self.running.replace_hold().await?,
                 Err(ModelCallError::Fenced) => {
                     return Err(StepBreak::Leave(LeaseError::Lost).into());
                 }
-                Err(ModelCallError::Later { why, after }) => {
-                    let wait = pause.max(after.unwrap_or_default());
-                    if Instant::now() + wait > self.running.deadline() {
-                        return Err(IterationEnd::Failed(why));
-                    }
-                    tracing::debug!(
-                        run = self.running.run.id,
-                        why,
-                        "retrying a model call at the API"
-                    );
-                    sleep(wait).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    self.running.look().await?;
+                Err(ModelCallError::Later { why, after, is_own }) => {
+                    self.pause(iteration, why, after, is_own).await?;
                     // A repeat uses the recorded request.
                     is_noted = true;
                     continue;
@@ -282,6 +284,54 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             body["tools"] = json!(self.tools);
         }
         body
+    }
+
+    /// Waits before the next try of a failed model call. In a long pause, the run leaves its executor.
+    async fn pause(
+        &mut self,
+        iteration: u32,
+        why: String,
+        after: Option<Duration>,
+        is_own: bool,
+    ) -> Result<(), IterationEnd> {
+        let now = self.running.parts.ledger.now();
+        let known = self.running.run.waiting.take();
+        let known = known.filter(|wait| wait.number == self.place);
+        let (since, tries) = known.map_or((now, 0), |wait| (wait.since, wait.tries));
+        let tries = tries.saturating_add(1);
+        let longest = if is_own { OWN_PAUSE } else { LONGEST_PAUSE };
+        let pause = FIRST_PAUSE * 4_u32.saturating_pow(tries - 1).min(1_000);
+        let pause = pause.min(longest).max(after.unwrap_or_default());
+        let next_try_at = Millis(now.0 + pause.as_millis() as i64);
+        let is_last = !is_own && tries >= MAX_TRIES;
+        let gives_up_at = Millis(since.0 + MAX_TRYING.as_millis() as i64);
+        if is_last || next_try_at > gives_up_at || next_try_at > self.running.run.deadline {
+            return Err(IterationEnd::Failed(why));
+        }
+        let wait = RunWait {
+            agent: self.agent.name.clone(),
+            number: self.place,
+            iteration,
+            since,
+            tries,
+            next_try_at,
+            last_error: why,
+        };
+        tracing::debug!(
+            run = self.running.run.id,
+            ?wait,
+            "a model call waits for its next try"
+        );
+        if !is_own && pause > SHORT_PAUSE {
+            let (wait, until) = (&wait, next_try_at);
+            self.running
+                .write(&JournalEntry::Leave { wait, until })
+                .await?;
+            return Err(StepBreak::Waits.into());
+        }
+        self.running.run.waiting = Some(wait);
+        sleep(pause).await;
+        Ok(self.running.look().await?)
     }
 
     async fn intend(
@@ -385,6 +435,11 @@ impl From<StepBreak> for IterationEnd {
     fn from(stop: StepBreak) -> Self {
         Self::Break(stop)
     }
+}
+
+fn without_credits() -> IterationEnd {
+    let why = "INSUFFICIENT_CREDITS: no credits are left.".to_owned();
+    IterationEnd::Break(StepBreak::Halt(RunHalt::Stopped(why)))
 }
 
 fn exhausted() -> IterationEnd {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use weir_errors::ApiError;
 use weir_identity::model_grant::find_grant;
-use weir_ledger::HoldId;
+use weir_storage::clock::Millis;
 
 use super::state::{ActiveRun, RunHalt, StepBreak, refused, stopped};
-use crate::swarm::record::{AgentResult, SwarmOutcome, SwarmRecord, SwarmStatus};
+use crate::swarm::record::{AgentResult, RunWait, SwarmOutcome, SwarmRecord, SwarmStatus};
 use crate::swarm::request::SwarmRequest;
 use crate::swarm::store::{LeaseError, NewStep, StepEnd};
 
@@ -21,8 +21,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) enum JournalEntry<'a> {
     /// No write: checks whether the run continues.
     Look,
-    /// The hold of model calls.
-    ParentHold(&'a HoldId),
+    /// The run waits without an executor until this time.
+    Leave { wait: &'a RunWait, until: Millis },
     BeginAgent {
         /// The agent's position.
         number: i64,
@@ -74,7 +74,10 @@ impl ActiveRun<'_> {
 
     async fn try_write(&self, entry: &JournalEntry<'_>) -> Result<(), StepBreak> {
         let now = self.parts.ledger.now();
-        let is_before_step = matches!(entry, JournalEntry::Look | JournalEntry::Intend(_));
+        let is_before_step = matches!(
+            entry,
+            JournalEntry::Look | JournalEntry::Intend(_) | JournalEntry::Leave { .. }
+        );
         if is_before_step {
             let (account, parts) = (&self.run.user_id, &self.run.parts);
             let grant = find_grant(&self.parts.database, account, parts, now).await;
@@ -94,7 +97,12 @@ impl ActiveRun<'_> {
         }
         match *entry {
             JournalEntry::Look => return Ok(()),
-            JournalEntry::ParentHold(hold) => write.set_parent_hold(hold).await?,
+            JournalEntry::Leave { wait, until } => {
+                let mut told = json!(wait.shown());
+                told["execution_id"] = json!(self.run.id);
+                write.tell("agent_waiting", &told).await?;
+                write.leave(wait, until).await?;
+            }
             JournalEntry::Intend(step) => write.intend(step).await?,
             JournalEntry::BeginAgent { number, told } => {
                 if write.begin_agent(number).await? {

@@ -13,18 +13,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
-use weir_identity::store::plan_of;
-use weir_ledger::{
-    AccountId, Credits, HoldId, LedgerError, LedgerRefusal, OpenHold, RequestSource,
-};
+use weir_ledger::Credits;
 use weir_storage::clock::Millis;
-use weir_storage::ids;
 use weir_tools::CallRecord;
 
 use self::agent::{AgentEnd, AgentLoop};
 use self::journal::JournalEntry;
 pub use self::state::ExecutorParts;
-use self::state::{ActiveRun, ParentHold, RunHalt, StepBreak, exhausted, stopped};
+use self::state::{ActiveRun, RunHalt, StepBreak, exhausted, stopped};
 use super::order::order;
 use super::prompt::{InjectedText, system_prompt};
 use super::record::{
@@ -40,13 +36,10 @@ use super::unpriced::{self, CallState};
 /// The maximum claims of a run without a finished step.
 const MAX_RECOVERIES: i64 = 5;
 
-const LEDGER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The pause before a retry at the ledger.
-const LEDGER_PAUSE: Duration = Duration::from_millis(500);
-
-/// The model's name in the holds of swarms.
-const HOLD_MODEL: &str = "swarm";
+/// The maximum time for which the end of a run waits for the price of its last call, and the interval between looks: the record
+/// of a run that is stopped during a call has its price.
+const PRICE_WAIT: Duration = Duration::from_millis(1_500);
+const PRICE_LOOK: Duration = Duration::from_millis(50);
 
 /// Works on a run until its end. It holds `calling` during a tool call; if it is dropped without that lock, no tool
 /// call has an unknown outcome.
@@ -74,7 +67,6 @@ pub async fn work(
         spent: run.credits,
         run,
         calling,
-        hold: None,
     };
     let request = match request {
         Ok(request) => request,
@@ -91,6 +83,7 @@ pub async fn work(
         Ok(()) => None,
         Err(StepBreak::Halt(halt)) => Some(halt),
         Err(StepBreak::Leave(error)) => return Err(error),
+        Err(StepBreak::Waits) => return Ok(()),
     };
     running.end(Some(&request), &results, halt).await
 }
@@ -152,7 +145,6 @@ impl ActiveRun<'_> {
                 if self.remaining() <= Credits::ZERO {
                     return Err(exhausted());
                 }
-                self.ensure_hold().await?;
                 let now = self.parts.ledger.now();
                 let told = json!({
                     "execution_id": self.run.id, "agent": agent.name, "number": number,
@@ -219,6 +211,7 @@ impl ActiveRun<'_> {
 
     /// Records the result of a step after it is written.
     pub(super) fn ended(&mut self, end: &StepEnd<'_, Value>) {
+        self.run.waiting = None;
         self.spent = self.spent.saturating_add(end.credits);
         self.steps.retain(|step| step.place != end.place);
         self.steps.push(RunStep {
@@ -248,159 +241,24 @@ impl ActiveRun<'_> {
         self.write(&JournalEntry::Look).await
     }
 
-    /// Reserves the rest of the budget for model calls, or as much of it as the balance allows.
-    ///
-    /// No model call may be running, because its reservation belongs to the same budget.
-    pub(super) async fn ensure_hold(&mut self) -> Result<(), StepBreak> {
-        if self.hold.is_some() {
-            return Ok(());
-        }
-        loop {
-            // The previous claim's hold belongs to this run, and may be the user's complete balance.
-            if let Some(before) = self.run.parent_hold.clone() {
-                while let Err(error) = self.release(before.clone()).await {
-                    self.wait_for_ledger(error).await?;
-                }
-                self.run.parent_hold = None;
-            }
-            match self.open_hold().await? {
-                Ok(hold) => {
-                    self.run.parent_hold = None;
-                    self.hold = Some(hold);
-                    return Ok(());
-                }
-                // The hold's state is unknown: it is released, and a new one opened.
-                Err(error) => self.wait_for_ledger(error).await?,
-            }
-        }
-    }
-
-    async fn open_hold(&mut self) -> Result<Result<ParentHold, LedgerError>, StepBreak> {
-        let account = AccountId(self.run.user_id.clone());
-        let id = HoldId(ids::hold_id());
-        // The hold's id is stored before it is opened, so that the next executor can release it after a crash.
-        self.write(&JournalEntry::ParentHold(&id)).await?;
-        self.run.parent_hold = Some(id.clone());
-        let ledger = &self.parts.ledger;
-        let kept = ledger.keep_open(&id);
-        let wanted = self.remaining();
-        let mut amount = wanted;
-        let top_up_only = self.needs_top_up().await?;
-        // The balance may change between two tries.
-        for _ in 0..4 {
-            let open = OpenHold {
-                hold: id.clone(),
-                amount,
-                request_id: self.run.id.clone(),
-                parent: None,
-                source: RequestSource::Agent,
-                source_id: Some(self.run.task_id.clone().unwrap_or(self.run.id.clone())),
-                parts: self.run.parts.clone(),
-                top_up_only,
-                model: HOLD_MODEL.to_owned(),
-            };
-            let opened = ledger.open(&account, open, Instant::now() + LEDGER_TIMEOUT);
-            match opened.await {
-                Ok(()) => {
-                    return Ok(Ok(ParentHold {
-                        ledger: ledger.clone(),
-                        account,
-                        id: Some(id),
-                        _kept: kept,
-                    }));
-                }
-                Err(LedgerError::Refused(LedgerRefusal::Insufficient { available, .. })) => {
-                    amount = available.min(wanted);
-                    if amount <= Credits::ZERO {
-                        break;
-                    }
-                }
-                Err(LedgerError::Refused(LedgerRefusal::OverBudget(exceeded))) => {
-                    amount = exceeded.standing.left.min(wanted);
-                    if amount <= Credits::ZERO {
-                        let why = "BUDGET_EXCEEDED: the budget is spent.";
-                        return Err(stopped(why.to_owned()));
-                    }
-                }
-                Err(error) => return Ok(Err(error)),
-            }
-        }
-        Err(stopped(
-            "INSUFFICIENT_CREDITS: no credits are left.".to_owned(),
-        ))
-    }
-
-    /// Returns whether only bought credits may pay: the plan does not include the model of an agent.
-    async fn needs_top_up(&self) -> Result<bool, StepBreak> {
-        let catalog = self.parts.catalog.load();
-        if !catalog.has_models_of_plans() {
-            return Ok(false);
-        }
-        let request = self.parts.store.request(&self.run.id).await;
-        let request = request.map_err(LeaseError::from)?;
-        let plan = plan_of(
-            &self.parts.database,
-            &self.run.user_id,
-            self.parts.ledger.now(),
-        )
-        .await;
-        let plan = plan.map_err(LeaseError::from)?;
-        let mut agents = request.agents.iter();
-        Ok(agents.any(|agent| !catalog.is_in_plan(plan, &agent.model)))
-    }
-
-    /// Waits for a moment if the ledger is unavailable, unless the run ends.
-    async fn wait_for_ledger(&self, error: LedgerError) -> Result<(), StepBreak> {
-        match error {
-            LedgerError::Late | LedgerError::Unavailable | LedgerError::Busy => {
-                tracing::warn!(run = self.run.id, %error, "a swarm waits for the ledger");
-                tokio::time::sleep(LEDGER_PAUSE).await;
-                self.look().await
-            }
-            error => Err(LeaseError::Ledger(error).into()),
-        }
-    }
-
-    /// Replaces a hold that expired while this executor was suspended.
-    pub(super) async fn replace_hold(&mut self) -> Result<(), StepBreak> {
-        self.hold = None;
-        self.ensure_hold().await
-    }
-
-    /// Releases the unspent holds, including the previous claim's, before any client learns the end of the run.
-    async fn release_hold(&mut self) {
-        let own = self.hold.take().and_then(|mut hold| hold.id.take());
-        for hold in [self.run.parent_hold.take(), own].into_iter().flatten() {
-            if let Err(error) = self.release(hold).await {
-                tracing::warn!(run = self.run.id, %error, "releasing a swarm's hold");
-            }
-        }
-    }
-
-    async fn release(&self, hold: HoldId) -> Result<(), LedgerError> {
-        let account = AccountId(self.run.user_id.clone());
-        let deadline = Instant::now() + LEDGER_TIMEOUT;
-        match self
-            .parts
-            .ledger
-            .release(&account, hold, None, deadline)
-            .await
-        {
-            Err(LedgerError::Refused(LedgerRefusal::Ended(_) | LedgerRefusal::UnknownHold)) => {
-                Ok(())
-            }
-            released => released,
-        }
-    }
-
-    /// Adds the ledger's prices of model calls that lost their executor.
+    /// Adds the ledger's prices of model calls whose answers are not stored. A call that the end of the run has dropped is
+    /// settled within a moment.
     async fn price_calls(&mut self) -> Result<(), StepBreak> {
+        let until = Instant::now() + PRICE_WAIT;
         let calls = self.parts.store.unpriced_of(&self.run.id).await;
         for call in calls.map_err(LeaseError::from)? {
-            let state = unpriced::find(&self.parts.ledger, &call).await;
-            let CallState::Charged(price) = state.map_err(LeaseError::from)? else {
-                continue;
+            let price = loop {
+                let state = unpriced::find(&self.parts.ledger, &call).await;
+                match state.map_err(LeaseError::from)? {
+                    CallState::Charged(price) => break Some(price),
+                    CallState::UnderWay if Instant::now() < until => {
+                        tokio::time::sleep(PRICE_LOOK).await;
+                    }
+                    // A later look-up prices it.
+                    CallState::UnderWay | CallState::Unknown => break None,
+                }
             };
+            let Some(price) = price else { continue };
             let end = StepEnd {
                 place: call.place,
                 state: "failed",
@@ -424,7 +282,6 @@ impl ActiveRun<'_> {
         results: &[AgentResult],
         halt: Option<RunHalt>,
     ) -> Result<(), LeaseError> {
-        self.release_hold().await;
         match self.price_calls().await {
             Ok(()) => {}
             Err(StepBreak::Leave(LeaseError::Lost)) => return Err(LeaseError::Lost),
@@ -445,6 +302,7 @@ impl ActiveRun<'_> {
         let run = run.ok_or(LeaseError::Lost)?;
         let mut record = record_of(&run);
         record.content.clone_from(&outcome.content);
+        record.current = None;
         let ended = JournalEntry::EndRun {
             status,
             outcome: &outcome,
@@ -455,7 +313,7 @@ impl ActiveRun<'_> {
             Ok(()) => {}
             Err(StepBreak::Leave(LeaseError::Lost)) if self.has_ended().await? => {}
             Err(StepBreak::Leave(error)) => return Err(error),
-            Err(StepBreak::Halt(_)) => return Err(LeaseError::Lost),
+            Err(StepBreak::Halt(_) | StepBreak::Waits) => return Err(LeaseError::Lost),
         }
         let ended = self.parts.store.find(&self.run.id).await?;
         let status = ended.map_or(status, |run| run.status);

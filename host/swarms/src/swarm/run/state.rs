@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use weir_catalog::live::LiveCatalog;
 use weir_inference::deltas::Deltas;
-use weir_ledger::{AccountId, Credits, HoldGuard, HoldId, Ledger};
+use weir_ledger::{Credits, Ledger};
 use weir_request::metrics::swarms::SwarmMetrics;
 use weir_storage::Database;
 use weir_storage::background::Background;
@@ -53,25 +53,6 @@ pub(super) struct ActiveRun<'a> {
     pub trace: RunTrace,
     /// The lock of a tool call, from intent to result: an executor waits for it before it stops.
     pub(super) calling: &'a Mutex<()>,
-    pub(super) hold: Option<ParentHold>,
-}
-
-/// The hold of a run. Dropping it releases the hold, even if another executor owns the run, which then has its own
-/// hold.
-pub(super) struct ParentHold {
-    pub(super) ledger: Ledger,
-    pub(super) account: AccountId,
-    /// `None` after the release.
-    pub(super) id: Option<HoldId>,
-    pub(super) _kept: HoldGuard,
-}
-
-impl Drop for ParentHold {
-    fn drop(&mut self) {
-        if let Some(id) = self.id.take() {
-            self.ledger.release_soon(&self.account, id);
-        }
-    }
 }
 
 /// The reasons for which a run ends early.
@@ -87,6 +68,8 @@ pub(super) enum StepBreak {
     Halt(RunHalt),
     /// The executor with the lease continues the run later.
     Leave(LeaseError),
+    /// The run waits without an executor.
+    Waits,
 }
 
 impl From<LeaseError> for StepBreak {

@@ -2,12 +2,13 @@
 
 use serde::Serialize;
 use sqlx::Row;
-use weir_ledger::{Credits, HoldId, LedgerError};
+use sqlx::any::AnyRow;
+use weir_ledger::Credits;
 use weir_storage::clock::Millis;
 use weir_storage::database::{Transaction, is_outage};
 
 use super::{CallPrice, StepPosition, SwarmStore, SwarmStoreError, add_price, count_bytes};
-use crate::swarm::record::{AgentResult, AgentStatus, SwarmOutcome, SwarmStatus};
+use crate::swarm::record::{AgentResult, AgentStatus, RunWait, SwarmOutcome, SwarmStatus};
 use crate::swarm::request::SwarmRequest;
 
 /// The right to work on a run.
@@ -26,9 +27,6 @@ pub enum LeaseError {
     Lost,
     #[error(transparent)]
     Store(#[from] SwarmStoreError),
-    /// The ledger failed: the credits could not be reserved.
-    #[error(transparent)]
-    Ledger(LedgerError),
 }
 
 impl From<sqlx::Error> for LeaseError {
@@ -108,12 +106,29 @@ impl Lease {
         .await?;
         let run = run.ok_or(LeaseError::Lost)?;
         let cancelled_at: Option<i64> = run.try_get("cancel_requested_at")?;
+        let begun = LeasedTransaction::of(store, &self.run_id, transaction, &run, now)?;
         Ok(LeasedTransaction {
+            is_cancelled: cancelled_at.is_some(),
+            ..begun
+        })
+    }
+}
+
+impl<'a> LeasedTransaction<'a> {
+    /// Goes on with a transaction that has locked the run, from the run's row.
+    pub(super) fn of(
+        store: &'a SwarmStore,
+        run_id: &'a str,
+        transaction: Transaction,
+        run: &AnyRow,
+        now: Millis,
+    ) -> sqlx::Result<Self> {
+        Ok(Self {
             store,
-            run_id: &self.run_id,
+            run_id,
             transaction,
             last_event: run.try_get("last_event")?,
-            is_cancelled: cancelled_at.is_some(),
+            is_cancelled: false,
             now,
             user_id: run.try_get("user_id")?,
             bytes: 0,
@@ -148,13 +163,20 @@ impl LeasedTransaction<'_> {
         self.is_cancelled
     }
 
-    /// Sets the hold of model calls.
-    pub async fn set_parent_hold(&mut self, hold: &HoldId) -> Result<(), LeaseError> {
-        sqlx::query("UPDATE swarm_runs SET parent_hold = $1 WHERE id = $2")
-            .bind(&*hold.0)
-            .bind(self.run_id)
-            .execute(&mut self.transaction)
-            .await?;
+    /// Lets the run wait without an executor until this time.
+    pub async fn leave(&mut self, wait: &RunWait, until: Millis) -> Result<(), LeaseError> {
+        let bytes = self.bytes;
+        let sealed = self.seal("waiting", wait);
+        // It is gone before the run ends.
+        self.bytes = bytes;
+        sqlx::query(
+            "UPDATE swarm_runs SET waiting = $1, lease_owner = NULL, lease_until = $2, fence = fence + 1 WHERE id = $3",
+        )
+        .bind(sealed)
+        .bind(until.0)
+        .bind(self.run_id)
+        .execute(&mut self.transaction)
+        .await?;
         Ok(())
     }
 
@@ -231,7 +253,9 @@ impl LeasedTransaction<'_> {
             tokens_out: end.tokens_out,
         };
         add_price(&mut self.transaction, self.run_id, price).await?;
-        sqlx::query("UPDATE swarm_runs SET recoveries = 0 WHERE id = $1 AND recoveries > 0")
+        let progress = "UPDATE swarm_runs SET recoveries = 0, waiting = NULL WHERE id = $1 \
+                        AND (recoveries > 0 OR waiting IS NOT NULL)";
+        sqlx::query(progress)
             .bind(self.run_id)
             .execute(&mut self.transaction)
             .await?;
@@ -296,7 +320,7 @@ impl LeasedTransaction<'_> {
                 .await?;
         }
         sqlx::query(
-            "UPDATE swarm_runs SET status = $1, outcome = $2, ended_at = $3, lease_until = 0 WHERE id = $4",
+            "UPDATE swarm_runs SET status = $1, outcome = $2, ended_at = $3, lease_until = 0, waiting = NULL WHERE id = $4",
         )
         .bind(status.name())
         .bind(sealed)

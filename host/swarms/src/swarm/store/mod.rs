@@ -10,11 +10,13 @@ mod claims;
 mod leased;
 pub mod outline;
 
+use std::time::Duration;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::Row;
 use sqlx::any::AnyRow;
-use weir_ledger::{BudgetPart, Credits, HoldId};
+use weir_ledger::{BudgetPart, Credits, Ledger};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::{SqlDialect, Transaction};
@@ -23,7 +25,7 @@ use weir_storage::sealing::{KeyRing, Purpose};
 
 pub use self::claims::{TURNS_STATEMENT, oldest_statement};
 pub use self::leased::{Lease, LeaseError, LeasedTransaction, NewStep, StepEnd};
-use super::record::{AgentResult, SwarmOutcome, SwarmStatus};
+use super::record::{AgentResult, RunWait, SwarmOutcome, SwarmStatus};
 use super::request::SwarmRequest;
 
 /// The maximum unfinished runs of one user.
@@ -31,6 +33,9 @@ pub const MAX_OPEN: i64 = 100;
 
 /// The maximum encrypted bytes of one user's stored runs.
 pub const MAX_KEPT_BYTES: i64 = 1 << 30;
+
+/// The interval between looks whether a run is cancelled.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The maximum events of one read.
 const EVENTS: i64 = 100;
@@ -115,8 +120,8 @@ pub struct SwarmRun {
     pub fence: i64,
     /// The number of claims since the last finished step.
     pub recoveries: i64,
-    /// The hold of its model calls.
-    pub parent_hold: Option<HoldId>,
+    /// What it waits for without an executor.
+    pub waiting: Option<RunWait>,
     /// The number of its last event.
     pub last_event: i64,
     pub agents_total: i64,
@@ -170,7 +175,7 @@ pub struct RunEvent {
     pub data: String,
 }
 
-const RUN: &str = "SELECT id, user_id, key_id, swarm_id, task_id, status, budget, fence, recoveries, parent_hold, last_event, \
+const RUN: &str = "SELECT id, user_id, key_id, swarm_id, task_id, status, budget, fence, recoveries, waiting, last_event, \
      agents_total, agents_completed, credits, tokens_in, tokens_out, outcome, created_at, deadline, \
      cancel_requested_at FROM swarm_runs";
 
@@ -364,10 +369,23 @@ impl SwarmStore {
             .collect()
     }
 
-    /// Records that the user cancels a run. The executor checks whether the run is already over.
-    pub async fn request_cancel(&self, run_id: &str, now: Millis) -> sqlx::Result<()> {
-        let requested = outline::request_cancel(&self.database, run_id, now);
-        requested.await.map(drop)
+    /// Waits until nobody needs the answers of a run's calls any more: it is cancelled, beyond its deadline, or over.
+    pub async fn until_over(&self, run_id: &str, ledger: &Ledger) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let needed: sqlx::Result<Option<i64>> = sqlx::query_scalar(
+                "SELECT fence FROM swarm_runs WHERE id = $1 AND cancel_requested_at IS NULL AND ended_at IS NULL \
+                 AND deadline > $2",
+            )
+            .bind(run_id)
+            .bind(ledger.now().0)
+            .fetch_optional(self.database.reader())
+            .await;
+            // During an outage of the database, the call goes on.
+            if matches!(needed, Ok(None)) {
+                return;
+            }
+        }
     }
 
     /// Counts the unfinished runs by status: runs without a lease count as queued.
@@ -461,6 +479,7 @@ impl SwarmStore {
         let id: String = row.try_get("id")?;
         let status: String = row.try_get("status")?;
         let outcome: Option<Vec<u8>> = row.try_get("outcome")?;
+        let waiting: Option<Vec<u8>> = row.try_get("waiting")?;
         Ok(SwarmRun {
             status: SwarmStatus::named(&status).ok_or_else(|| {
                 SwarmStoreError::Unreadable(format!("there is no status {status}"))
@@ -472,7 +491,9 @@ impl SwarmStore {
             budget: credits(row, "budget")?,
             fence: row.try_get("fence")?,
             recoveries: row.try_get("recoveries")?,
-            parent_hold: row.try_get::<Option<String>, _>("parent_hold")?.map(HoldId),
+            waiting: waiting
+                .map(|sealed| self.open(&id, "waiting", &sealed))
+                .transpose()?,
             last_event: row.try_get("last_event")?,
             agents_total: row.try_get("agents_total")?,
             agents_completed: row.try_get("agents_completed")?,

@@ -78,6 +78,10 @@ impl View {
                 agent.state = AgentState::Runs(Instant::now());
                 agent.model = terminal::line(text("model"));
             }
+            "agent_waiting" => {
+                let (why, at) = (text("last_error"), text("next_try_at"));
+                agent.said = terminal::line(&format!("next try at {at}: {why}"));
+            }
             "agent_delta" => {
                 if number("offset") == 0 {
                     agent.said.clear();

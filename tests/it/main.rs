@@ -144,6 +144,7 @@ mod stream_plain;
 mod swarm_events;
 mod swarm_handovers;
 mod swarm_limits;
+mod swarm_resumes;
 mod swarm_roles;
 mod swarm_stops;
 mod swarm_store;

@@ -90,7 +90,7 @@ impl Stage {
     fn settings(&self) -> String {
         let address = self.receiver.address();
         format!(
-            "[swarms]\nconcurrent = 3\n[tools.http_post]\neffect = \"read\"\nports = [{}]\nprivate = [\"{address}\"]\n",
+            "[swarms]\nconcurrent = 12\n[tools.http_post]\neffect = \"read\"\nports = [{}]\nprivate = [\"{address}\"]\n",
             address.port()
         )
     }
@@ -141,7 +141,7 @@ impl Work {
         for gate in [&gates.model, &gates.tool, &gates.last_tool] {
             patiently(gate.reached()).await;
         }
-        // The executor is busy.
+        // The account has no further slot.
         let queued = swarm(&[agent("queued")]);
         events.push(("before the start", follow(principal, reader, &queued).await));
         Self {

@@ -367,7 +367,7 @@ async fn operators_list_and_cancel_swarms_of_all_users_and_read_nothing_of_them(
     let path = format!("/console/admin/swarms/{open}/cancel");
     browser.post(&path, &[]).await;
     let html = browser.page("/console/admin/swarms").await;
-    assert!(html.contains("ends before its next step"), "{html}");
+    assert!(html.contains("ends within two seconds"), "{html}");
     cancel("nope").await.error(404, "NOT_FOUND");
     cancel(&done).await.error(409, "NOT_POSSIBLE");
     let cancelled = cancel(&open).await;

@@ -1,4 +1,4 @@
-//! What stops a swarm, on both databases: the stop of its node, its user, its model, and other swarms of its account.
+//! Causes that stop a swarm, on both databases: the stop of its node, its user, its model, and other swarms of its account.
 
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ async fn a_swarm_is_cancelled_at_once_whatever_it_does() {
         .await;
         let client = gateway.client();
 
-        // Its provider is silent. What it has taken in is paid for.
+        // Its provider is silent. The input is paid for.
         let silent = Gate::new();
         upstream.will(Reply::chat("Late.").after_gate(&silent));
         let first = ask(&client, &swarm(&[agent("a")])).await;

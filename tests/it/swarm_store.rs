@@ -190,7 +190,7 @@ async fn who_has_fewest_swarms_under_way_is_next() {
     .await;
 }
 
-/// Whatever the runs of one user wait for, those of others go on.
+/// The runs of one user wait for something, and those of others go on.
 #[tokio::test]
 async fn a_user_has_a_share_of_an_executor() {
     each_database(async |stores| {

@@ -27,8 +27,7 @@ const WAITING: usize = 256;
 #[derive(Debug, Clone, Default)]
 pub struct Deltas(Arc<Mutex<HashMap<String, Weak<Channel>>>>);
 
-/// What is special about a model call that is a step of a swarm: an executor repeats it, on another node, too, until it has
-/// the response.
+/// A model call that is a step of a swarm. Its executor, or another one, repeats it until it has the response.
 pub struct StepCall {
     /// The publisher of the output as it arrives.
     pub publisher: Option<DeltaPublisher>,

@@ -203,7 +203,7 @@ pub(super) async fn cancel_swarm(
     ConsoleForm { user, .. }: ConsoleForm,
 ) -> Result<Response, ApiError> {
     routes::cancel(&app.swarms, &user.caller, &id).await?;
-    let done = "The swarm ends before its next step.";
+    let done = "The swarm ends within two seconds.";
     Ok(user.go(&format!("/console/swarms/{id}"), Flash::good(done)))
 }
 

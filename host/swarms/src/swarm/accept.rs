@@ -255,7 +255,7 @@ pub async fn accept(
     Ok((run.ok_or_else(unknown)?, is_repeat))
 }
 
-fn insufficient(required: Credits, available: Credits) -> ApiError {
+pub(super) fn insufficient(required: Credits, available: Credits) -> ApiError {
     ApiError::new(
         ErrorCode::InsufficientCredits,
         format!("The swarm needs at least {required} credits, but only {available} are available."),

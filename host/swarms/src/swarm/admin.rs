@@ -128,7 +128,7 @@ pub async fn list(core: &Core, mut query: ListQuery) -> Result<SwarmOutlineList,
     Ok(SwarmOutlineList { swarms, next })
 }
 
-/// `POST /admin/swarms/{execution_id}/cancel`: cancels a user's swarm before its next step.
+/// `POST /admin/swarms/{execution_id}/cancel`: cancels a user's swarm; it ends within two seconds.
 #[utoipa::path(
     post, path = "/admin/swarms/{execution_id}/cancel", tag = "administration", operation_id = "cancel_any_swarm",
     params(("execution_id" = String, Path, description = "The swarm's id.")),

@@ -37,6 +37,7 @@ pub mod plan;
 pub mod prompt;
 pub mod record;
 pub mod request;
+pub mod resume;
 pub mod routes;
 pub mod run;
 pub mod settings;

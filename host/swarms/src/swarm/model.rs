@@ -246,7 +246,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     seconds.parse().ok().map(Duration::from_secs)
 }
 
-/// What a response says about a retry, apart from its code.
+/// The facts about a retry in a response, apart from its code.
 #[derive(Debug, Default)]
 struct RetryFacts {
     after: Option<Duration>,

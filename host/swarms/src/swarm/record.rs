@@ -98,12 +98,12 @@ pub struct SwarmRecord {
     pub error: Option<String>,
     /// Time of the request.
     pub created_at: String,
-    /// What a running swarm waits for, if it works on nothing meanwhile.
+    /// The wait of a running swarm that works on nothing meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current: Option<SwarmWait>,
 }
 
-/// What a swarm waits for.
+/// The wait of a swarm.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SwarmWait {
     /// Name of the agent.

@@ -369,7 +369,7 @@ fn check_names(agents: &[SwarmAgent]) -> Result<(), ApiError> {
 }
 
 /// Returns the budget in micro-credits, rounded down.
-fn budget(asked: Option<f64>) -> Result<Credits, ApiError> {
+pub(super) fn budget(asked: Option<f64>) -> Result<Credits, ApiError> {
     let Some(asked) = asked else {
         return Ok(DEFAULT_CREDITS);
     };

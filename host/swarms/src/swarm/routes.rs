@@ -28,6 +28,7 @@ use super::bodies::{ServiceSwarmRequest, SwarmDetails, SwarmList, TemplateList};
 use super::order::order;
 use super::record::{AgentResult, SwarmRecord};
 use super::request::SwarmCaller;
+use super::resume::{__path_resume_swarm, resume_swarm};
 use super::store::SwarmRun;
 use super::templates::TEMPLATES;
 use super::{Swarms, record_of, stream};
@@ -47,7 +48,7 @@ where
         )
         .row(
             Access::User(Permission::UseModels),
-            handlers!(create_swarm, cancel_swarm, delete_swarm),
+            handlers!(create_swarm, cancel_swarm, resume_swarm, delete_swarm),
         )
         .row(
             Access::User(Permission::Belong),

@@ -46,7 +46,6 @@ struct EventFollower {
     listener: DeltaListener,
     /// The time of the next poll.
     look_at: Instant,
-    is_over: bool,
 }
 
 /// Streams the events of a run after this number, up to the last one.
@@ -60,7 +59,6 @@ pub fn events(swarms: Arc<Swarms>, run_id: String, after: i64) -> Response {
         waiting: VecDeque::new(),
         early: None,
         look_at: Instant::now(),
-        is_over: false,
     };
     let events = futures_util::stream::unfold(following, |mut following| async {
         let event = following.next().await?;
@@ -86,13 +84,13 @@ impl EventFollower {
             }
             if let Some(event) = self.waiting.pop_front() {
                 self.after = event.number;
-                self.is_over = event.name == LAST;
+                // A swarm that was resumed has more events.
+                if event.name == LAST {
+                    self.look_at = Instant::now();
+                }
                 let number = event.number.to_string();
                 let told = SseEvent::default().id(number).event(event.name);
                 return Some(told.data(event.data));
-            }
-            if self.is_over {
-                return None;
             }
             if Instant::now() >= self.look_at {
                 self.changes.mark_seen();

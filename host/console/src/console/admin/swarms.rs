@@ -64,6 +64,6 @@ pub(super) async fn cancel_swarm(
     AdminForm { admin, .. }: AdminForm,
 ) -> Result<Response, ApiError> {
     let cancelled = swarms::cancel_swarm(core(&app), admin.caller(), Path(id));
-    let done = "The swarm ends before its next step.";
+    let done = "The swarm ends within two seconds.";
     admin.done(ALL_SWARMS.path, cancelled.await, done)
 }

@@ -404,6 +404,12 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
     }
 }
 
+/// Whether a model's message is incomplete, so that its agent failed with it.
+pub(in crate::swarm) fn is_incomplete(message: &Value) -> bool {
+    let calls = message["tool_calls"].as_array();
+    incomplete(message, calls.is_none_or(Vec::is_empty)).is_some()
+}
+
 /// Returns the reason for which a model's message is incomplete. Each reason begins with its code word.
 fn incomplete(message: &Value, is_without_calls: bool) -> Option<String> {
     let refusal = message["refusal"].as_str().unwrap_or_default();

@@ -17,6 +17,7 @@ use weir_ledger::Credits;
 use weir_storage::clock::Millis;
 use weir_tools::CallRecord;
 
+pub(super) use self::agent::is_incomplete;
 use self::agent::{AgentEnd, AgentLoop};
 use self::journal::JournalEntry;
 pub use self::state::ExecutorParts;
@@ -293,7 +294,10 @@ impl ActiveRun<'_> {
             Some(RunHalt::Stopped(why)) => (status_of(results, true), Some(why)),
             Some(RunHalt::Cancelled) => (SwarmStatus::Cancelled, None),
         };
-        let content = results.last().map_or("", |result| &result.output);
+        // Finished work is of use, although the run stopped behind it.
+        let finished = results.iter().rfind(|result| result.status.has_finished());
+        let content = finished.or(results.last());
+        let content = content.map_or("", |result| &result.output);
         let outcome = SwarmOutcome {
             content: cut(content, CONTENT_CHARS).to_owned(),
             error,

@@ -118,8 +118,8 @@ impl SwarmStore {
     }
 
     /// Claims a run that is queued, or whose lease has expired; `None` if there is none. The user with the fewest
-    /// running runs comes first, then the user whose runs have waited longest. A user of whom the executor has `share` runs has no
-    /// turn: whatever their runs wait for, others' go on.
+    /// running runs comes first, then the user whose runs have waited longest. A user has no turn while the executor
+    /// has `share` of their runs: if these wait for something, the runs of others go on.
     ///
     /// The cost grows with the number of users with unfinished runs, not with their history: each user has at most
     /// [`MAX_OPEN`] unfinished runs, and the statement reads nothing else.

@@ -227,7 +227,8 @@ impl LeasedTransaction<'_> {
         let sealed = self.seal(&end.place.field(), end.output);
         let bytes = sealed.len() as i64;
         let ended = sqlx::query(
-            "UPDATE swarm_steps SET state = $1, output = $2, credits = $3, tokens_in = $4, tokens_out = $5, \
+            "UPDATE swarm_steps SET state = $1, output = $2, credits = credits + $3, tokens_in = tokens_in + $4, \
+             tokens_out = tokens_out + $5, \
              ended_at = $6 WHERE run_id = $7 AND agent = $8 AND iteration = $9 AND ordinal = $10 \
              AND state = 'intended'",
         )

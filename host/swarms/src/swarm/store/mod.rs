@@ -9,6 +9,7 @@
 mod claims;
 mod leased;
 pub mod outline;
+mod resume;
 
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ use weir_storage::sealing::{KeyRing, Purpose};
 
 pub use self::claims::{TURNS_STATEMENT, oldest_statement};
 pub use self::leased::{Lease, LeaseError, LeasedTransaction, NewStep, StepEnd};
+pub use self::resume::Resumption;
 use super::record::{AgentResult, RunWait, SwarmOutcome, SwarmStatus};
 use super::request::SwarmRequest;
 
@@ -120,7 +122,7 @@ pub struct SwarmRun {
     pub fence: i64,
     /// The number of claims since the last finished step.
     pub recoveries: i64,
-    /// What it waits for without an executor.
+    /// Its wait without an executor.
     pub waiting: Option<RunWait>,
     /// The number of its last event.
     pub last_event: i64,
@@ -456,7 +458,8 @@ impl SwarmStore {
     ) -> sqlx::Result<()> {
         let mut transaction = self.database.begin().await?;
         let priced = sqlx::query(
-            "UPDATE swarm_steps SET state = 'failed', credits = $1, tokens_in = $2, tokens_out = $3, ended_at = $4 \
+            "UPDATE swarm_steps SET state = 'failed', credits = credits + $1, tokens_in = tokens_in + $2, \
+             tokens_out = tokens_out + $3, ended_at = $4 \
              WHERE run_id = $5 AND agent = $6 AND iteration = $7 AND ordinal = 0 AND state = 'intended'",
         )
         .bind(price.credits.micro())

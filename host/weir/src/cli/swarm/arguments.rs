@@ -75,11 +75,20 @@ pub(super) enum SwarmCommand {
         #[arg(value_name = "ID")]
         id: String,
     },
-    /// Cancel a swarm before its next step.
+    /// Cancel a swarm; it ends within two seconds.
     Cancel {
         /// The swarm's id.
         #[arg(value_name = "ID")]
         id: String,
+    },
+    /// Let a swarm that stopped go on from the agent at which it stopped.
+    Resume {
+        /// The swarm's id.
+        #[arg(value_name = "ID")]
+        id: String,
+        /// Maximum cost of the swarm in credits, including its cost until now. Default: as before.
+        #[arg(long, value_name = "CREDITS")]
+        budget: Option<f64>,
     },
     /// Delete a finished swarm with all its data.
     Delete {

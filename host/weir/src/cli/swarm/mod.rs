@@ -69,7 +69,20 @@ pub(super) async fn run(config: Config, arguments: SwarmArguments) -> anyhow::Re
             let cancel = path(&["swarms", &id, "cancel"], &[]);
             let url = format!("{}{cancel}", caller.base);
             caller.send(caller.http.post(url)).await?;
-            eprintln!("The swarm ends before its next step.");
+            eprintln!("The swarm ends within two seconds.");
+            Ok(())
+        }
+        SwarmCommand::Resume { id, budget } => {
+            let resume = path(&["swarms", &id, "resume"], &[]);
+            let mut body = json!({});
+            if let Some(budget) = budget {
+                body["max_total_credits"] = json!(budget);
+            }
+            let url = format!("{}{resume}", caller.base);
+            let asked = caller.http.post(url);
+            let asked = asked.header("content-type", "application/json");
+            caller.send(asked.body(body.to_string())).await?;
+            eprintln!("The swarm goes on; `weir swarm show {id}` shows it.");
             Ok(())
         }
         SwarmCommand::Delete { id } => {

@@ -41,12 +41,15 @@ pub(super) async fn run(
                 let cancelled: GatewayAnswer<SwarmOutline> =
                     connection.post(&cancel, &json!({})).await?;
                 println!(
-                    "{} of user {} ends before its next step.",
+                    "{} of user {} ends within two seconds.",
                     cancelled.parsed.execution_id, cancelled.parsed.user_id
                 );
                 Ok(())
             }
-            SwarmCommand::Run { .. } | SwarmCommand::Show { .. } | SwarmCommand::Delete { .. } => {
+            SwarmCommand::Run { .. }
+            | SwarmCommand::Show { .. }
+            | SwarmCommand::Resume { .. }
+            | SwarmCommand::Delete { .. } => {
                 bail!(
                     "--operator works only for list and cancel: operators cannot read users' texts"
                 )

@@ -50,7 +50,7 @@ struct ItemBlocks {
     reasoning: Option<ReasoningBlock>,
     /// Texts and refusals by the number of their part, with their characters.
     parts: BTreeMap<u64, (u32, usize)>,
-    /// What the provider calls the purpose of the message.
+    /// The provider's word for the purpose of the message.
     phase: Option<String>,
     /// The item's end has arrived.
     has_ended: bool,

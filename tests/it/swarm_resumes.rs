@@ -7,6 +7,7 @@ use tests::stores::Postgres;
 use tests::{Client, Gate, Gateway, Reply, Upstream};
 
 use crate::billing::is_settled;
+use crate::budgets::key;
 use crate::swarms::{agent, ended, run, swarm};
 
 /// An agent whose calls have a low price: the descriptions of tools cost tokens, too.
@@ -69,6 +70,7 @@ async fn a_swarm_goes_on_where_it_stopped() {
     for url in [None, Some(&postgres)] {
         let upstream = Upstream::start().await;
         let builder = Gateway::builder().swarms().upstream("scripted", &upstream);
+        let builder = builder.model("other", &["scripted"]);
         let gateway = match url {
             Some(url) => builder.postgres(url),
             None => builder,
@@ -106,6 +108,10 @@ async fn a_swarm_goes_on_where_it_stopped() {
             let refused = client.post(&path, &body).await.error(status, code);
             assert_eq!(refused["param"], param, "{body}");
         }
+        // A key that may not use its model may not spend on it, either.
+        let (_, limited) = key(&gateway, json!({ "models": ["other"] })).await;
+        let refused = limited.post(&path, &json!({})).await;
+        refused.error(403, "MODEL_NOT_ALLOWED");
         let record = resume(&client, &stopped, &json!({ "max_total_credits": 9 })).await;
         assert_eq!(record["status"], "completed", "{record}");
         assert_eq!(record["agents_completed"], 2);

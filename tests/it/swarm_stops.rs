@@ -15,8 +15,8 @@ use crate::billing::is_settled;
 use crate::swarm_tools::calls;
 use crate::swarms::{STREAMED, agent, ended, run, swarm};
 
-/// The time within which a cancelled swarm ends, and some for a busy machine.
-const CANCELLED_WITHIN: Duration = Duration::from_secs(4);
+/// The time within which a cancelled swarm ends, two seconds, and much for a busy machine.
+const CANCELLED_WITHIN: Duration = Duration::from_secs(15);
 
 fn builder(upstream: &Upstream) -> Builder {
     Gateway::builder().swarms().upstream("scripted", upstream)
@@ -241,7 +241,9 @@ async fn a_call_that_fails_is_tried_again_as_often_as_it_makes_sense() {
     })
     .await;
     assert_eq!(record["status"], "failed", "{record}");
-    assert_eq!(upstream.count() - before, 6);
+    // While its circuit breaker is open, the provider has no request.
+    let asked = upstream.count() - before;
+    assert!((2..=12).contains(&asked), "{asked}");
     let events = client
         .follow(Method::GET, &format!("{path}/events"), &Value::Null)
         .await;
@@ -251,6 +253,8 @@ async fn a_call_that_fails_is_tried_again_as_often_as_it_makes_sense() {
         .filter(|event| event.contains("agent_waiting"))
         .collect();
     assert!(waits.len() >= 3, "{events:?}");
+    let last = waits.last().expect("an event");
+    assert!(last.contains("\"tries\":5,"), "{last}");
     let last = events.last().expect("an event");
     assert!(!last.contains("waiting_for"), "{last}");
     is_settled(&gateway).await;

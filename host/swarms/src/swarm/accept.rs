@@ -59,8 +59,17 @@ pub struct SwarmPrices {
     first_call: Credits,
     /// The maximum cost.
     budget: Credits,
+    /// The maximum cost that the plan allows.
+    most: Credits,
     /// Whether only bought credits may pay: the plan does not include the model of an agent.
     top_up_only: bool,
+}
+
+impl SwarmPrices {
+    /// The maximum cost that the plan allows.
+    pub(super) fn most(&self) -> Credits {
+        self.most
+    }
 }
 
 /// Reads a swarm, and fills in this gateway's defaults for agents.
@@ -153,6 +162,7 @@ pub fn check(
         estimate: estimate(&catalog, &factors, request)?,
         first_call: least_first_call(&catalog, &factors, request)?,
         budget: caps.budget(request),
+        most: caps.credits,
         top_up_only: (request.agents.iter())
             .any(|agent| !catalog.is_in_plan(payer.account_plan, &agent.model)),
     })
@@ -191,6 +201,7 @@ pub async fn accept(
         estimate,
         first_call,
         budget,
+        most: _,
         top_up_only,
     } = check(swarms, payer, request)?;
     let account = swarms.inference.ledger.find_account(payer.account).await;

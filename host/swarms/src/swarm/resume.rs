@@ -17,8 +17,7 @@ use weir_request::json::from_json;
 use weir_request::request::JsonBody;
 use weir_storage::clock::Millis;
 
-use super::accept::{failed, insufficient, unknown};
-use super::plan::caps;
+use super::accept::{SwarmPayer, check, failed, insufficient, unknown};
 use super::record::{SwarmRecord, SwarmStatus};
 use super::request;
 use super::routes::own;
@@ -75,9 +74,10 @@ pub async fn resume_swarm(
         let what = "A task has started the swarm; start the task again.";
         return Err(not_possible(what));
     }
-    let caps = caps(caller.plan, caller.plan)?;
+    // The caller's key, plan and limits must allow the rest of it, too.
+    let prices = check(&swarms, &SwarmPayer::of(&caller), &asked_for)?;
     let budget = match asked.max_total_credits {
-        Some(_) => request::budget(asked.max_total_credits)?.min(caps.credits),
+        Some(_) => request::budget(asked.max_total_credits)?.min(prices.most()),
         None => run.budget,
     };
     for call in (swarms.store.unpriced_of(&run.id).await).map_err(|error| failed(error.into()))? {

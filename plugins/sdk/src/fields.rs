@@ -2,7 +2,7 @@
 
 /// Fields that label a request, or hint at how it may be served. None changes the response. An adapter whose upstream has no
 /// such field leaves it out and names it as ignored.
-const ADVISORY: [&str; 16] = [
+const ADVISORY: [&str; 17] = [
     "user",
     "safety_identifier",
     "metadata",
@@ -24,6 +24,8 @@ const ADVISORY: [&str; 16] = [
     "labels",
     // The thresholds of Google's filters.
     "safetySettings",
+    // A bound of the calls of tools that the upstream runs.
+    "max_tool_calls",
     // The length of the response, for the same content.
     "verbosity",
 ];

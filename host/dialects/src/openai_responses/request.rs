@@ -7,7 +7,7 @@ use serde_json::Value;
 use weir_errors::ApiError;
 use weir_sandbox::adapter::bindings::adapter::Client;
 use weir_sandbox::adapter::bindings::chat::{
-    ChatRequest, Content, JsonSchema, ReasoningRequest, ResponseFormat, Role,
+    ChatRequest, Content, JsonSchema, ReasoningRequest, ResponseFormat, Role, ToolKind,
 };
 
 use super::input::{self, additional_tools, message, messages};
@@ -85,6 +85,12 @@ fn chat(
         text.verbosity
             .map(|word| ("verbosity".to_owned(), word.0.to_owned())),
     );
+    // It bounds tools of the provider alone.
+    let has_hosted = tools
+        .iter()
+        .any(|tool| matches!(tool.kind, ToolKind::BuiltIn(_)));
+    let most_calls = body.max_tool_calls.filter(|_| has_hosted);
+    extra.extend(most_calls.map(|most| ("max_tool_calls".to_owned(), most.to_string())));
     let mut attachments = Attachments::default();
     let input = messages(input, &echo.names, &mut attachments)?;
     let instructions = body.instructions.filter(|text| !text.is_empty());

@@ -900,6 +900,17 @@ fn names_of(call: &ChatCall) -> Vec<String> {
 }
 
 #[test]
+fn a_bound_of_calls_is_one_of_the_providers_tools() {
+    let extra = |tools: Value| {
+        let call = call(&json!({ "input": "x", "max_tool_calls": 3, "tools": tools }));
+        call.request.extra
+    };
+    let bound = [("max_tool_calls".to_owned(), "3".to_owned())];
+    assert_eq!(extra(json!([{ "type": "web_search" }])), bound);
+    assert_eq!(extra(json!([{ "type": "function", "name": "f" }])), []);
+}
+
+#[test]
 fn tools_of_namespaces_and_of_the_input_are_tools_with_one_name_each() {
     let call = call(&namespaced());
     let names = names_of(&call);

@@ -148,7 +148,7 @@ object! {
         "tool_choice": tool_choice: Raw<'de> = [Is(tool_choice_schema)],
         /// Whether the model may call several tools at once.
         "parallel_tool_calls": parallel_tool_calls: bool,
-        /// The maximum calls of the provider's tools. It has no effect.
+        /// The maximum calls of the provider's tools. Only servers of this API get it.
         "max_tool_calls": max_tool_calls: u32,
         /// The form of the response's text.
         "text": text: TextConfig<'de>,

@@ -469,6 +469,19 @@ fn messages_stay_apart_for_clients_that_have_them() {
 }
 
 #[test]
+fn the_bound_of_calls_is_for_servers_of_this_api() {
+    let mut chat = chat("Hi");
+    chat.extra = vec![("max_tool_calls".to_owned(), "3".to_owned())];
+    let own = weir_sdk::testing::send::<Responses<true>>(request(chat.clone()), &[]);
+    let own = own.expect("a request");
+    assert_eq!(own.body["max_tool_calls"], 3);
+    assert!(own.ignored.is_empty());
+    let (body, ignored) = sent(chat, &[]);
+    assert_eq!(body.get("max_tool_calls"), None);
+    assert_eq!(ignored, ["max_tool_calls"]);
+}
+
+#[test]
 fn a_message_has_its_phase_again() {
     let mark = |phase: &str| {
         Content::Opaque(Opaque {

@@ -334,6 +334,7 @@ impl<'a> RequestWriter<'a> {
                 }
                 "verbosity" => verbosity = Some(client_json),
                 "prompt_cache_key" => body.extra.add(name, client_json),
+                "max_tool_calls" if self.client_speaks_it => body.extra.add(name, client_json),
                 name if options.passes(name) && !OWN_FIELDS.contains(&name) => {
                     body.extra.add(name, client_json)
                 }

@@ -253,13 +253,7 @@ pub async fn accept(
             .with_param("agents")
             .with_no_retry());
         }
-        AcceptResult::TooMany => {
-            return Err(ApiError::new(
-                ErrorCode::TooManySwarms,
-                format!("A user may have {MAX_OPEN} queued or running swarms."),
-            )
-            .with_retry_after(Duration::from_secs(10)));
-        }
+        AcceptResult::TooMany => return Err(too_many()),
     };
     swarms.wake.notify_one();
     let run = store.find(&id).await.map_err(failed)?;
@@ -274,6 +268,15 @@ pub(super) fn insufficient(required: Credits, available: Credits) -> ApiError {
     .with_no_retry()
     .with_detail("required_credits", required.to_json())
     .with_detail("available_credits", available.to_json())
+}
+
+/// 429: the user has as many unfinished swarms as they may have.
+pub(super) fn too_many() -> ApiError {
+    ApiError::new(
+        ErrorCode::TooManySwarms,
+        format!("A user may have {MAX_OPEN} queued or running swarms."),
+    )
+    .with_retry_after(Duration::from_secs(10))
 }
 
 fn reused() -> ApiError {

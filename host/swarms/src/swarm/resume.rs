@@ -17,11 +17,11 @@ use weir_request::json::from_json;
 use weir_request::request::JsonBody;
 use weir_storage::clock::Millis;
 
-use super::accept::{SwarmPayer, check, failed, insufficient, unknown};
+use super::accept::{SwarmPayer, check, failed, insufficient, too_many, unknown};
 use super::record::{SwarmRecord, SwarmStatus};
 use super::request;
 use super::routes::own;
-use super::store::{CallPrice, Resumption};
+use super::store::{CallPrice, ResumeResult, Resumption};
 use super::unpriced::{self, CallState};
 use super::{Swarms, record_of, run};
 
@@ -48,6 +48,7 @@ pub struct ResumeRequest {
         (status = 403, description = "`PLAN_NOT_ELIGIBLE`: the plan has no swarms. `FORBIDDEN`: another member created it. `MISSING_SCOPE`: the key has the scope `inference`."),
         (status = 404, description = "`NOT_FOUND`: you have no swarm with this id."),
         (status = 409, description = "`NOT_POSSIBLE`: the swarm is running or completed, a task started it, or its last call is still being charged."),
+        (status = 429, description = "`TOO_MANY_SWARMS`: the user has 100 queued or running swarms."),
     ),
 )]
 pub async fn resume_swarm(
@@ -114,9 +115,11 @@ pub async fn resume_swarm(
         deadline: Millis(now.0 + seconds * 1_000),
         again: cut.map(|step| step.place),
     };
-    let is_resumed = swarms.store.resume(&run, &resumption).await;
-    if !is_resumed.map_err(failed)? {
-        return Err(not_possible("The swarm has changed meanwhile."));
+    let resumed = swarms.store.resume(&run, &resumption).await;
+    match resumed.map_err(failed)? {
+        ResumeResult::Queued => {}
+        ResumeResult::Changed => return Err(not_possible("The swarm has changed meanwhile.")),
+        ResumeResult::TooMany => return Err(too_many()),
     }
     swarms.wake.notify_one();
     let run = swarms.store.find(&run.id).await.map_err(failed)?;

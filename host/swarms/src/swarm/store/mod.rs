@@ -26,7 +26,7 @@ use weir_storage::sealing::{KeyRing, Purpose};
 
 pub use self::claims::{TURNS_STATEMENT, oldest_statement};
 pub use self::leased::{Lease, LeaseError, LeasedTransaction, NewStep, StepEnd};
-pub use self::resume::Resumption;
+pub use self::resume::{ResumeResult, Resumption};
 use super::record::{AgentResult, RunWait, SwarmOutcome, SwarmStatus};
 use super::request::SwarmRequest;
 
@@ -206,13 +206,7 @@ impl SwarmStore {
                 return repeat(&known, &digest);
             }
         }
-        let open: i64 = sqlx::query_scalar(
-            "SELECT CAST(COUNT(*) AS BIGINT) FROM swarm_runs WHERE user_id = $1 AND ended_at IS NULL",
-        )
-        .bind(run.user_id)
-        .fetch_one(&mut transaction)
-        .await?;
-        if open >= MAX_OPEN {
+        if open_runs(&mut transaction, run.user_id).await? >= MAX_OPEN {
             return Ok(AcceptResult::TooMany);
         }
         let request = self.seal(run.id, "request", run.request);
@@ -628,6 +622,16 @@ fn read_unpriced(row: &AnyRow) -> sqlx::Result<UnpricedCall> {
         },
         idempotency_key: row.try_get("idempotency_key")?,
     })
+}
+
+/// Counts the unfinished runs of a user.
+async fn open_runs(transaction: &mut Transaction, user_id: &str) -> sqlx::Result<i64> {
+    sqlx::query_scalar(
+        "SELECT CAST(COUNT(*) AS BIGINT) FROM swarm_runs WHERE user_id = $1 AND ended_at IS NULL",
+    )
+    .bind(user_id)
+    .fetch_one(transaction)
+    .await
 }
 
 const BY_KEY: &str =

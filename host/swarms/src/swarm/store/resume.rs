@@ -3,7 +3,9 @@
 use weir_ledger::Credits;
 use weir_storage::clock::Millis;
 
-use super::{StepPosition, SwarmRun, SwarmStore, SwarmStoreError, count_bytes};
+use super::{
+    MAX_OPEN, StepPosition, SwarmRun, SwarmStore, SwarmStoreError, count_bytes, open_runs,
+};
 
 /// How a run goes on.
 pub struct Resumption {
@@ -12,6 +14,16 @@ pub struct Resumption {
     pub deadline: Millis,
     /// An answered model call that is made again, because its answer is incomplete.
     pub again: Option<StepPosition>,
+}
+
+/// The result of a request to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResumeResult {
+    Queued,
+    /// Something has changed the run meanwhile.
+    Changed,
+    /// The user has [`MAX_OPEN`] unfinished runs.
+    TooMany,
 }
 
 /// The position of no step.
@@ -27,12 +39,12 @@ const AGAIN: &str =
 
 impl SwarmStore {
     /// Queues a run that stopped, from the agent at which it stopped. Its calls without a usable answer get new keys; what they have
-    /// cost still counts. Returns whether nothing has changed the run meanwhile.
+    /// cost still counts.
     pub async fn resume(
         &self,
         run: &SwarmRun,
         resumption: &Resumption,
-    ) -> Result<bool, SwarmStoreError> {
+    ) -> Result<ResumeResult, SwarmStoreError> {
         let agents = self.agents(&run.id).await?;
         let stopped = agents.iter().rfind(|agent| {
             let result = agent.result.as_ref();
@@ -41,6 +53,9 @@ impl SwarmStore {
         let stopped = stopped.map_or(NOWHERE.agent, |agent| agent.number);
         let again = resumption.again.unwrap_or(NOWHERE);
         let mut transaction = self.database.begin().await?;
+        if open_runs(&mut transaction, &run.user_id).await? >= MAX_OPEN {
+            return Ok(ResumeResult::TooMany);
+        }
         let queued = sqlx::query(
             "UPDATE swarm_runs SET status = 'queued', ended_at = NULL, cancel_requested_at = NULL, recoveries = 0, \
              lease_owner = NULL, lease_until = 0, fence = fence + 1, budget = $1, deadline = $2 \
@@ -53,7 +68,7 @@ impl SwarmStore {
         .execute(&mut transaction)
         .await?;
         if queued.rows_affected() == 0 {
-            return Ok(false);
+            return Ok(ResumeResult::Changed);
         }
         let freed: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
             "SELECT CAST((SELECT COALESCE(SUM(LENGTH(output)), 0) FROM swarm_steps WHERE {AGAIN}) \
@@ -91,6 +106,6 @@ impl SwarmStore {
         .execute(&mut transaction)
         .await?;
         transaction.commit().await?;
-        Ok(true)
+        Ok(ResumeResult::Queued)
     }
 }
